@@ -26,7 +26,6 @@ _envelope_decoder: Final = msgspec.json.Decoder(Envelope)
 _decoders: Final = {kind: msgspec.json.Decoder(cls) for kind, cls in KINDS.items()}
 
 
-
 def encode_payload(event: Event) -> bytes:
     """Return the canonical JSON of a typed event: sorted keys, no spaces."""
     return _encoder.encode(event)
@@ -102,7 +101,9 @@ def open_envelope(envelope: Envelope) -> Event:
     """
     cls = KINDS.get(envelope.kind)
     if cls is None:
-        raise UnknownEventError(f"event kind {envelope.kind!r} is unknown to this build; read it with a newer one")
+        raise UnknownEventError(
+            f"event kind {envelope.kind!r} is unknown to this build; read it with a newer one"
+        )
     version = envelope.schema_version
     if version > cls.SCHEMA_VERSION:
         raise UnsupportedSchemaError(
@@ -119,5 +120,3 @@ def open_envelope(envelope: Envelope) -> Event:
         return msgspec.convert(payload, cls)
     except (msgspec.MsgspecError, KeyError) as error:
         raise CodecError(f"{envelope.kind} {envelope.event_id}: {error}") from error
-
-

@@ -230,8 +230,8 @@ class CensusTaken(Decision, frozen=True, kw_only=True):
     partition: int
     #: Driver or resource name to the number of devices known.
     known: dict[str, int]
-    #: ``(driver or resource name, node/device, at_ms)``.
-    adverse: tuple[tuple[str, str, int], ...] = ()
+    #: ``(driver or resource name, node|device, at_ms, id of the node incident that explains it or "")``.
+    adverse: tuple[tuple[str, str, int, str], ...] = ()
 
     @property
     def subject(self) -> str:

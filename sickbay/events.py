@@ -9,5 +9,6 @@ from sickbay.facts import FACTS, Fact
 
 Event: TypeAlias = Fact | Decision
 
-KINDS: Final[dict[str, type[Fact] | type[Decision]]] = {kind.KIND: kind for kind in (*FACTS, *DECISIONS)}
+_ALL: Final[tuple[type[Fact | Decision], ...]] = (*FACTS, *DECISIONS)
+KINDS: Final[dict[str, type[Fact | Decision]]] = {kind.KIND: kind for kind in _ALL}
 assert len(KINDS) == len(FACTS) + len(DECISIONS), "two events share a wire name"

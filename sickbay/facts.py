@@ -11,7 +11,9 @@ from typing import ClassVar, Literal, TypeAlias
 import msgspec
 
 Health: TypeAlias = Literal["Healthy", "Unhealthy", "Unknown"]
-Resource: TypeAlias = Literal["pods", "resourceslices", "resourceclaims", "nodes", "leases", "requests", "clock"]
+Resource: TypeAlias = Literal[
+    "pods", "resourceslices", "resourceclaims", "nodes", "leases", "requests", "clock"
+]
 Scalar: TypeAlias = str | int | bool
 
 
@@ -87,6 +89,12 @@ class DeviceHealthObserved(Fact, frozen=True, kw_only=True):
     @property
     def subject(self) -> str:
         return self.device_id
+
+    @property
+    def status_version(self) -> str:
+        """``pods:epoch:rv``; the end of a word also names its Pod, because one LIST can end the words of several Pods."""
+        version = f"pods:{self.epoch}:{self.rv}"
+        return version if self.live else f"{version}:{self.pod_uid}"
 
 
 class Taint(msgspec.Struct, frozen=True, kw_only=True):
@@ -524,7 +532,7 @@ class WatchGapFound(Fact, frozen=True, kw_only=True):
 
     @property
     def status_version(self) -> str:
-        return f"clock:{self.epoch}:{self.to_ms}"
+        return f"clock:{self.epoch}:{self.from_ms}-{self.to_ms}"
 
 
 class ResyncCompleted(Fact, frozen=True, kw_only=True):
@@ -563,7 +571,7 @@ class BreakerStateChanged(Fact, frozen=True, kw_only=True):
 
     @property
     def status_version(self) -> str:
-        return f"clock:0:{self.observed_at_ms}"
+        return f"clock:0:{self.observed_at_ms}:{int(self.open)}"
 
 
 class PolicyChanged(Fact, frozen=True, kw_only=True):

@@ -97,6 +97,8 @@ class NodeIncidentPolicy(_Section, frozen=True, kw_only=True):
     min_devices: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 3
     #: After the first of them is back the others get one minute; then each is judged alone.
     settle_ms: DurationMs = 60_000
+    #: The kubelet computes node status every 10 s, so a plugin's end shows in Pods up to that, and a little more, earlier.
+    lead_ms: DurationMs = 15_000
     #: A recovery this soon after the node, plugin or driver came back is the restart speaking.
     restart_grace_ms: DurationMs = 300_000
 

@@ -1,0 +1,121 @@
+# The one door to the project: everything a person or CI runs is a target here.
+#
+# A machine needs make and Python 3.11 or newer with pip; not venv, not ensurepip, not a pip that may install for the system.
+# Everything lands in the project's own folders (.uv, .venv, .cache, dist), and `make clean` takes it away again.
+# What is tested is the wheel that users install, never the checkout: see docs/glossary.md, "wheel".
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+PACKAGES := sickbay ingest streams projections migrations
+
+CACHE := $(CURDIR)/.cache
+BIN := $(CURDIR)/.venv/bin
+UV := $(CURDIR)/.uv/bin/uv
+
+export UV_CACHE_DIR := $(CACHE)/uv
+export UV_PYTHON_DOWNLOADS := never
+export PIP_CACHE_DIR := $(CACHE)/pip
+export MYPY_CACHE_DIR := $(CACHE)/mypy
+export RUFF_CACHE_DIR := $(CACHE)/ruff
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
+
+# Stamps: an empty file says that a step is done, so that a warm run does nothing twice.
+UV_STAMP := .uv/.stamp-$(UV_VERSION)
+DEV_STAMP := .venv/.stamp-dev
+WHEEL_STAMP := .venv/.stamp-wheel
+
+# Folders are named too: a deleted module changes only the folder it was in.
+SOURCES := $(shell find $(PACKAGES) -name __pycache__ -prune -o -print) pyproject.toml README.md LICENSE
+
+# uv reads its own settings and never pip's. Where only pip was told about an index or a certificate, that is passed on.
+define pip_settings_for_uv
+pip_setting() { $(PYTHON) -m pip config list | sed -n "s/^[^.]*\.$$1='\(.*\)'$$/\1/p" | tail -n 1; }; \
+index="$$(pip_setting index-url)"; certificate="$$(pip_setting cert)"; \
+if [ -n "$$index" ] && [ -z "$${UV_DEFAULT_INDEX:-}$${UV_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
+if [ -n "$$certificate" ] && [ -z "$${SSL_CERT_FILE:-}" ]; then export SSL_CERT_FILE="$$certificate"; fi
+endef
+
+.PHONY: help
+help: ## list the targets (default)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(WHEEL_STAMP) ## install the pinned requirements and the wheel into .venv
+
+.PHONY: demo
+demo: $(WHEEL_STAMP) ## replay examples/one-card into a throw-away database and show what came of it
+	@SICKBAY=$(BIN)/sickbay bash examples/demo.sh .cache/demo/one-card.db
+
+.PHONY: test
+test: $(WHEEL_STAMP) ## build and install the wheel, then run the default tests against it
+	$(BIN)/pytest -m "not slow"
+
+.PHONY: test-slow
+test-slow: $(WHEEL_STAMP) ## run the long suites
+	$(BIN)/pytest -m slow
+
+.PHONY: lint
+lint: $(DEV_STAMP) ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
+	MYPYPATH=examples $(BIN)/mypy -m build -m generate
+	$(BIN)/lint-imports --cache-dir $(CACHE)/import-linter
+
+.PHONY: format
+format: $(DEV_STAMP) ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: bench
+bench: $(WHEEL_STAMP) ## measure throughput
+	$(BIN)/python bench/run.py
+
+.PHONY: mutants
+mutants: $(WHEEL_STAMP) ## break the core on purpose and see the tests fail
+	$(BIN)/python tests/mutants/run.py
+
+.PHONY: examples
+examples: $(WHEEL_STAMP) ## build the shipped recordings again
+	$(BIN)/python examples/build.py
+
+.PHONY: requirements
+requirements: $(UV_STAMP) ## pin what pyproject.toml and requirements/dev.in ask for; UPGRADE=--upgrade takes the newest
+	@$(pip_settings_for_uv); \
+	compile() { $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+		--python-version 3.11 $(UPGRADE) "$$@"; }; \
+	compile pyproject.toml requirements/dev.in -o requirements/dev.txt; \
+	compile pyproject.toml -o requirements/runtime.txt
+
+.PHONY: clean
+clean: ## remove everything that make put here
+	rm -rf .uv .venv .cache dist
+
+# `pip install --target` works where a system Python refuses installs (PEP 668) and where no venv module is present.
+$(UV_STAMP):
+	@echo "installing uv $(UV_VERSION) into .uv"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
+	@rm -rf .uv
+	@PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_ROOT_USER_ACTION=ignore $(PYTHON) -m pip install --quiet --disable-pip-version-check \
+		--target .uv uv==$(UV_VERSION)
+	@touch $@
+
+$(DEV_STAMP): $(UV_STAMP) requirements/dev.txt
+	@echo "installing requirements/dev.txt into .venv"
+	@$(pip_settings_for_uv); \
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv; \
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	@touch $@
+
+$(WHEEL_STAMP): $(DEV_STAMP) $(SOURCES)
+	@echo "building the wheel and installing it into .venv"
+	@rm -rf dist
+	@$(UV) build --quiet --wheel --no-build-isolation --python $(BIN)/python -o dist
+	@$(UV) pip install --quiet --python $(BIN)/python --offline --no-deps --reinstall dist/*.whl
+	@touch $@

@@ -1,0 +1,131 @@
+"""The breaker: so much turned adverse at once that the cause is the cluster's, or ours.
+
+One aggregate for the whole cluster, fed by each partition's census. It opens for a driver or for the cluster when more than
+max(floor, ratio) of the known devices turned adverse inside the window, and closes after a quiet time. Partitions hear of it as
+the fact ``breaker_state_changed``. Its counts are part of its state, so a restart does not forget a storm.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from sickbay.decider import Decider
+from sickbay.decisions import AlertCleared, AlertRaised, BreakerClosed, BreakerOpened, CensusTaken, Decision
+from sickbay.envelope import CLUSTER_STREAM, derived_id
+from sickbay.facts import Fact, PolicyChanged, Tick
+from sickbay.policy import BreakerPolicy, Policy, policy_from_document
+
+#: Scope of the breaker for the whole cluster; a driver's is ``driver:<name>``.
+CLUSTER: Final = "cluster"
+
+
+class BreakerState(msgspec.Struct):
+    """Counts and open breakers at one moment of event time."""
+
+    now_ms: int = 0
+    policy: BreakerPolicy = Policy().breaker
+    #: Partition to driver to devices known.
+    known: dict[int, dict[str, int]] = {}
+    #: ``node|device`` to (driver, when it last turned adverse, the node incident that explains it or ""); older than the
+    #: window is dropped.
+    adverse: dict[str, tuple[str, int, str]] = {}
+    #: Open scope to when it opened.
+    open: dict[str, int] = {}
+    #: Open scope to since when it is below its threshold.
+    calm_since: dict[str, int] = {}
+
+
+def evolve(state: BreakerState, event: Fact | Decision) -> BreakerState:
+    """Take in a census, the time, a policy, or a decision of the breaker's own."""
+    match event:
+        case CensusTaken():
+            state.known[event.partition] = event.known
+            for scope, device, at_ms, incident in event.adverse:
+                if state.adverse.get(device, ("", -1, ""))[1] <= at_ms:
+                    state.adverse[device] = (scope, at_ms, incident)
+            state.now_ms = max(state.now_ms, event.at_ms)
+        case Tick():
+            state.now_ms = max(state.now_ms, event.observed_at_ms)
+        case PolicyChanged():
+            state.policy = policy_from_document(event.document).breaker
+        case BreakerOpened():
+            state.open[event.scope] = event.at_ms
+        case BreakerClosed():
+            state.open.pop(event.scope, None)
+            state.calm_since.pop(event.scope, None)
+        case _:
+            return state
+    since_ms = state.now_ms - state.policy.window_ms
+    state.adverse = {device: seen for device, seen in state.adverse.items() if seen[1] > since_ms}
+    for scope in state.open:
+        adverse, threshold, _ = _count(state, scope)
+        if adverse > threshold:
+            state.calm_since.pop(scope, None)
+        else:
+            state.calm_since.setdefault(scope, state.now_ms)
+    return state
+
+
+def _count(state: BreakerState, scope: str) -> tuple[int, int, int]:
+    """Return (adverse, threshold, known) of a scope."""
+    driver = None if scope == CLUSTER else scope.removeprefix("driver:")
+    known = sum(n for counts in state.known.values() for name, n in counts.items() if driver in (None, name))
+    alone = explained = 0
+    nodes = set()
+    for device, (name, _, incident) in state.adverse.items():
+        if driver not in (None, name):
+            continue
+        if incident:
+            explained += 1
+            nodes.add(device.split("|", 1)[0])
+        else:
+            alone += 1
+    # what one node's own incident explains is that node's trouble; on two nodes it may be everybody's
+    adverse = alone + (explained if len(nodes) > 1 else 0)
+    share = -(-known * state.policy.ratio_percent // 100)
+    return adverse, max(state.policy.floor, share), known
+
+
+def decide(state: BreakerState) -> tuple[Decision, ...]:
+    """Return the breakers that must open or close now."""
+    if not state.adverse and not state.open:
+        return ()
+    out: list[Decision] = []
+    drivers = sorted({name for name, _, _ in state.adverse.values()})
+    for scope in (CLUSTER, *(f"driver:{name}" for name in drivers)):
+        adverse, threshold, known = _count(state, scope)
+        if scope not in state.open and adverse > threshold:
+            reason = f"{adverse} of {known} known devices turned adverse within {state.policy.window_ms} ms"
+            out.append(
+                BreakerOpened(
+                    node=CLUSTER_STREAM, at_ms=state.now_ms, clause="breaker.ratio_percent", reason=reason,
+                    scope=scope, adverse=adverse, known=known, threshold=threshold,
+                )
+            )  # fmt: skip
+            out.append(
+                AlertRaised(
+                    node=CLUSTER_STREAM, at_ms=state.now_ms, clause="breaker.ratio_percent", reason=reason,
+                    alert_id=derived_id("alert", "breaker", scope), alert="breaker", about=scope,
+                )
+            )  # fmt: skip
+    for scope, opened_ms in sorted(state.open.items()):
+        calm_ms = state.calm_since.get(scope)
+        if calm_ms is not None and state.now_ms - calm_ms >= state.policy.quiet_ms:
+            out.append(
+                BreakerClosed(
+                    node=CLUSTER_STREAM, at_ms=state.now_ms, clause="breaker.quiet_ms",
+                    reason="below the threshold for the whole quiet time", scope=scope, opened_at_ms=opened_ms,
+                )
+            )  # fmt: skip
+            out.append(
+                AlertCleared(
+                    node=CLUSTER_STREAM, at_ms=state.now_ms, reason="the breaker closed",
+                    alert_id=derived_id("alert", "breaker", scope), alert="breaker", about=scope,
+                )
+            )  # fmt: skip
+    return tuple(out)
+
+
+BREAKER: Final[Decider[Fact | CensusTaken, Decision, BreakerState]] = Decider(evolve=evolve, decide=decide)

@@ -1,0 +1,157 @@
+"""Moves of workloads off quarantined devices: planned, leased with a fencing token, rate limited, finished.
+
+Custody decides who should move and who may act now; acting is the mover's business. One move per device, workload and status
+version of the fault. A workload that declared neither ability keeps its place, and its owner is told.
+"""
+
+from __future__ import annotations
+
+from sickbay.decisions import Episode, MoveFinished, MoveLeaseGranted, MovePlanned
+from sickbay.envelope import derived_id
+from streams.custody.context import Context
+from streams.custody.state import NEVER, Move, Unit, Word
+
+
+def review(context: Context, at_ms: int) -> None:
+    """Plan, end and lease moves so that they fit the open episodes, the live workloads and the limits."""
+    node = context.node
+    if not context.policy.moves.enabled and not node.moves:
+        return
+    for move in list(node.moves.values()):
+        _end_if_moot(context, move, at_ms)
+    if not context.policy.moves.enabled:
+        return
+    for unit_id in sorted(node.units):
+        unit = node.units[unit_id]
+        episode = unit.episode
+        if episode is None or episode.cause == "hold" or episode.held or unit.phase != "quarantined":
+            continue
+        for key in sorted(unit.words):
+            _plan(context, unit, episode, unit.words[key], at_ms)
+    _grant(context, at_ms)
+
+
+def _end_if_moot(context: Context, move: Move, at_ms: int) -> None:
+    unit = context.node.units.get(move.unit_id)
+    episode = unit.episode if unit else None
+    alive = unit is not None and any(word.pod_uid == move.pod_uid for word in unit.words.values())
+    if episode is not None and episode.episode_id == move.episode_id and alive:
+        return
+    if not move.finished:
+        _finish(context, move, at_ms, "workload_gone" if not alive else "episode_closed", "")
+    del context.node.moves[move.move_id]
+
+
+def _plan(context: Context, unit: Unit, episode: Episode, word: Word, at_ms: int) -> None:
+    workload = context.node.workloads.get(word.pod_uid)
+    if workload is None or workload.ability not in ("checkpoint", "restartable"):
+        context.raise_alert(
+            "workload_not_movable",
+            f"{unit.unit_id} {word.namespace}/{word.pod}",
+            at_ms,
+            reason="the workload declares neither checkpoint nor restartable; its owner decides",
+            clause="moves.enabled",
+        )
+        return
+    move_id = derived_id("move", episode.episode_id, word.pod_uid, unit.fault_version)
+    if move_id in context.node.moves:
+        return
+    context.node.moves[move_id] = Move(
+        move_id=move_id,
+        unit_id=unit.unit_id,
+        episode_id=episode.episode_id,
+        pod_uid=word.pod_uid,
+        namespace=word.namespace,
+        pod=word.pod,
+        planned_at_ms=at_ms,
+    )
+    context.out.append(
+        MovePlanned(
+            node=context.node.node,
+            at_ms=at_ms,
+            clause="moves.enabled",
+            reason=f"the device is quarantined and the workload declares {workload.ability}",
+            evidence=episode.evidence[-1:],
+            device_id=unit.unit_id,
+            move_id=move_id,
+            episode_id=episode.episode_id,
+            pod_uid=word.pod_uid,
+            namespace=word.namespace,
+            pod=word.pod,
+            ability="checkpoint" if workload.ability == "checkpoint" else "restartable",
+            topology="shardable" if workload.topology == "shardable" else "whole",
+        )
+    )
+
+
+def _grant(context: Context, at_ms: int) -> None:
+    policy = context.policy.moves
+    moves = sorted(context.node.moves.values(), key=lambda m: (m.planned_at_ms, m.move_id))
+    running = sum(1 for m in moves if m.expires_at_ms != NEVER)
+    for move in moves:
+        if running >= policy.per_node:
+            return
+        unit = context.node.units[move.unit_id]
+        if move.finished or move.expires_at_ms != NEVER or context.breaker_open(unit.scope):
+            continue
+        move.token += 1
+        move.expires_at_ms = at_ms + policy.lease_ms
+        running += 1
+        context.out.append(
+            MoveLeaseGranted(
+                node=context.node.node,
+                at_ms=at_ms,
+                clause="moves.per_node",
+                reason=f"attempt {move.token} of {policy.attempts}",
+                device_id=move.unit_id,
+                move_id=move.move_id,
+                episode_id=move.episode_id,
+                pod_uid=move.pod_uid,
+                namespace=move.namespace,
+                pod=move.pod,
+                token=move.token,
+                expires_at_ms=move.expires_at_ms,
+            )
+        )
+
+
+def _finish(context: Context, move: Move, at_ms: int, outcome: str, detail: str) -> None:
+    move.finished = True
+    move.expires_at_ms = NEVER
+    context.out.append(
+        MoveFinished(
+            node=context.node.node,
+            at_ms=at_ms,
+            clause="moves.attempts",
+            reason=detail or outcome,
+            device_id=move.unit_id,
+            move_id=move.move_id,
+            episode_id=move.episode_id,
+            pod_uid=move.pod_uid,
+            namespace=move.namespace,
+            pod=move.pod,
+            token=move.token,
+            outcome=outcome,  # type: ignore[arg-type]  # callers pass members of the literal only
+        )
+    )
+
+
+def reported(context: Context, move_id: str, token: int, outcome: str, detail: str, at_ms: int) -> None:
+    """Take a mover's word if its lease is the running one; a fenced one does nothing."""
+    move = context.node.moves.get(move_id)
+    if move is None or move.finished or move.token != token or move.expires_at_ms == NEVER:
+        return
+    if outcome == "done" or move.token >= context.policy.moves.attempts:
+        _finish(context, move, at_ms, outcome, detail)
+    else:
+        move.expires_at_ms = NEVER
+    review(context, at_ms)
+
+
+def expire(context: Context, move: Move, at_ms: int) -> None:
+    """End a lease whose mover said nothing."""
+    if move.token >= context.policy.moves.attempts:
+        _finish(context, move, at_ms, "timed_out", f"{move.token} attempts without a word")
+    else:
+        move.expires_at_ms = NEVER
+    review(context, at_ms)

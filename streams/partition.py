@@ -1,0 +1,168 @@
+"""One partition's custody: facts routed to their node, ticks to the nodes whose time has come, a census for the breaker.
+
+A tick is one per partition and a state one per node: it is applied to those nodes that have a deadline at or before it. That
+rule is a function of the states alone, so a replay applies it alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from sickbay.decisions import CensusTaken, CustodyDecision, Decision
+from sickbay.facts import BreakerStateChanged, Fact, PolicyChanged, Tick, WatchGapFound
+from sickbay.policy import Policy, policy_from_document
+from streams.custody.aggregate import CUSTODY, NodeState, initial
+from streams.custody.signals import Source, source_of
+from streams.custody.state import NEVER
+
+#: Shares of known devices by which a census may be out of date, in percent: the breaker's own ratio is coarser.
+_CENSUS_DRIFT_PERCENT = 5
+_NO_SOURCE: tuple[Source, tuple[int, ...]] = (("9",), ())
+
+
+def arrival_order(fact: Fact) -> tuple[int, str, Source, tuple[int, ...]]:
+    """Return the order in which facts that arrived together are logged: time, node, source, version.
+
+    It is the order of event time, so that what arrives together needs no rebuilding.
+    """
+    source, version = source_of(fact) or _NO_SOURCE
+    return fact.observed_at_ms, fact.node, source, version
+
+
+class Partition:
+    """The custody states of one partition's nodes."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.policies: dict[str, Policy] = {}
+        self.policy_hash = ""
+        self.nodes: dict[str, NodeState] = {}
+        self._breakers: dict[str, int] = {}
+        self._deadlines: list[tuple[int, str]] = []
+        self._sizes: dict[str, int] = {}
+        self._known_by_node: dict[str, Counter[str]] = {}
+        self._known: Counter[str] = Counter()
+        self._reported: dict[str, int] = {}
+        #: Device to (driver, when it turned, the incident that explains it).
+        self._adverse: dict[str, tuple[str, int, str]] = {}
+
+    @property
+    def due_ms(self) -> int:
+        """The earliest deadline of any node, NEVER if there is none."""
+        while self._deadlines:
+            due_ms, name = self._deadlines[0]
+            if self.nodes[name].due_ms == due_ms:
+                return due_ms
+            heappop(self._deadlines)
+        return NEVER
+
+    def step(self, fact: Fact) -> list[Decision]:
+        """Live: take one fact in and decide."""
+        decisions: list[Decision] = []
+        for name in self._concerned(fact):
+            decisions += self._step_node(name, (fact,))
+        return decisions
+
+    def _step_node(self, name: str, facts: Sequence[Fact]) -> Sequence[Decision]:
+        state, decisions = CUSTODY.step(self._node(name), facts)
+        self.nodes[name] = state
+        self._note(name, state)
+        for decision in decisions:
+            if isinstance(decision, CustodyDecision):
+                self._count(name, state, decision)
+        return decisions
+
+    def _count(self, name: str, state: NodeState, decision: CustodyDecision) -> None:
+        """Note a device that newly turned adverse, or whose turn a node incident now explains."""
+        record = decision.record
+        explained = bool(record.incident_id) and decision.phase_before == "quarantined"
+        turned = decision.phase_before == "in_service" and record.phase != "in_service"
+        if not (turned or explained) or record.cause in ("unmonitored", "hold"):
+            return
+        unit = state.timeline.head.units.get(decision.device_id)
+        if unit is not None and unit.first_seen_ms < decision.at_ms:
+            self._adverse[f"{name}|{decision.device_id}"] = (
+                decision.driver,
+                decision.at_ms,
+                record.incident_id,
+            )
+
+    def replay(self, event: Fact | Decision) -> None:
+        """Replay: take in a recorded fact or decision and decide nothing."""
+        if isinstance(event, Decision):
+            if isinstance(event, CensusTaken):
+                self._reported, self._adverse = dict(event.known), {}
+            elif event.node in self.nodes:
+                CUSTODY.evolve(self.nodes[event.node], event)
+            return
+        for name in self._concerned(event):
+            state = CUSTODY.evolve(self._node(name), event)
+            state.timeline.advance()
+            self._note(name, state)
+
+    def _concerned(self, fact: Fact) -> list[str]:
+        """Return the nodes that a fact is about, and take in what concerns the whole partition."""
+        match fact:
+            case Tick():
+                return self._due_nodes(fact.observed_at_ms)
+            case PolicyChanged():
+                self.policies[fact.policy_hash] = policy_from_document(fact.document)
+                self.policy_hash = fact.policy_hash
+            case BreakerStateChanged():
+                if fact.open:
+                    self._breakers[fact.scope] = fact.observed_at_ms
+                else:
+                    self._breakers.pop(fact.scope, None)
+            case WatchGapFound():
+                pass
+            case _:
+                return [] if getattr(fact, "partition", None) is not None else [fact.node]
+        return sorted(self.nodes)
+
+    def _due_nodes(self, at_ms: int) -> list[str]:
+        due: list[str] = []
+        while self._deadlines and self._deadlines[0][0] <= at_ms:
+            due_ms, name = heappop(self._deadlines)
+            if self.nodes[name].due_ms == due_ms and name not in due:
+                due.append(name)
+        return sorted(due)
+
+    def _node(self, name: str) -> NodeState:
+        state = self.nodes.get(name)
+        if state is None:
+            state = initial(name, self.policies, self.policy_hash, breakers=self._breakers)
+            self.nodes[name] = state
+        return state
+
+    def _note(self, name: str, state: NodeState) -> None:
+        due_ms = state.due_ms
+        if due_ms != NEVER:
+            heappush(self._deadlines, (due_ms, name))
+        units = state.timeline.head.units
+        if len(units) != self._sizes.get(name, 0):
+            self._sizes[name] = len(units)
+            counts = Counter(unit.scope for unit in units.values())
+            self._known += counts
+            self._known -= self._known_by_node.get(name, Counter())
+            self._known_by_node[name] = counts
+
+    def census(self, at_ms: int) -> CensusTaken | None:
+        """Return what the breaker must hear at ``at_ms``, ``None`` when nothing changed that could matter."""
+        drifted = any(
+            abs(count - self._reported.get(scope, 0)) * 100 > _CENSUS_DRIFT_PERCENT * max(count, 1)
+            for scope, count in self._known.items()
+        )
+        if not self._adverse and not drifted:
+            return None
+        adverse = tuple((scope, device, at, by) for device, (scope, at, by) in self._adverse.items())
+        self._adverse = {}
+        self._reported = dict(self._known)
+        return CensusTaken(
+            node="",
+            at_ms=at_ms,
+            partition=self.number,
+            known=dict(sorted(self._known.items())),
+            adverse=adverse,
+        )

@@ -1,0 +1,211 @@
+"""The migrations that the wheel carries: one line of revisions, from nothing to exactly the declared tables."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import sqlite3
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from alembic.script import ScriptDirectory
+
+from projections import schema
+from projections.audit import AUDIT_VIEWS
+from projections.database import create_file, reading, sqlite_engine, writing
+from projections.tables import APPEND_ONLY_TRIGGERS, metadata
+from sickbay.errors import StoreError
+
+
+def objects(path: Path, *, views: bool) -> dict[str, str]:
+    """Return name -> SQL of everything in the file, with names unquoted and white space folded."""
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute(
+            "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'alembic%' AND (type <> 'view' OR ?)",
+            (views,),
+        ).fetchall()
+    connection.close()
+    return {name: re.sub(r"[\s\"]+", " ", sql).strip() for name, sql in rows}
+
+
+def migrated(tmp_path: Path) -> Path:
+    path = tmp_path / "migrated.db"
+    schema.upgrade(path)
+    return path
+
+
+def test_there_is_one_head_and_the_code_names_it():
+    """The revisions form one line that ends at ``schema.HEAD``."""
+    scripts = ScriptDirectory.from_config(schema.alembic_configuration())
+    assert [schema.HEAD] == scripts.get_heads()
+
+
+def test_migrating_from_nothing_gives_the_declared_tables(tmp_path):
+    """Alembic finds no difference between a migrated database and the metadata."""
+    engine = sqlite_engine(migrated(tmp_path), read_only=True)
+    with reading(engine, "migrated") as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert [] == compare_metadata(context, metadata)
+    engine.dispose()
+
+
+def test_strictness_indexes_and_triggers_are_the_declared_ones(tmp_path):
+    """What Alembic does not compare is compared as SQL: STRICT, CHECK, partial indexes, triggers."""
+    declared = tmp_path / "declared.db"
+    create_file(declared)
+    engine = sqlite_engine(declared, read_only=False)
+    with writing(engine, "declared") as connection:
+        metadata.create_all(connection)
+        for trigger in APPEND_ONLY_TRIGGERS.values():
+            connection.exec_driver_sql(trigger)
+    engine.dispose()
+    expected = objects(declared, views=False)
+    assert expected == objects(migrated(tmp_path), views=False)
+    tables = [sql for sql in expected.values() if sql.startswith("CREATE TABLE")]
+    assert len(metadata.tables) == len(tables)
+    assert all(sql.endswith("STRICT") for sql in tables)
+
+
+def test_every_audit_view_exists_in_sql_with_its_columns(tmp_path):
+    """The register and the schema name the same views and columns, and no other."""
+    with sqlite3.connect(migrated(tmp_path)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall()
+        columns = {
+            name: tuple(row[0] for row in connection.execute(f"SELECT * FROM {name}").description)
+            for (name,) in names
+        }
+    connection.close()
+    assert {view.sql_name: view.columns for view in AUDIT_VIEWS.values()} == columns
+
+
+def test_every_audit_view_is_documented_with_an_example():
+    """docs/audit-views.md has a section and a SQL example for each view."""
+    text = (Path(__file__).parents[2] / "docs" / "audit-views.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## `([a-z-]+)`\n(.*?)(?=^## |\Z)", text, flags=re.DOTALL | re.MULTILINE))
+    assert set(AUDIT_VIEWS) == set(sections)
+    for name, section in sections.items():
+        assert AUDIT_VIEWS[name].sql_name in section
+        assert f"sickbay audit {name}" in section
+
+
+def test_the_documented_sql_examples_run(tmp_path):
+    """Every SQL example of docs/audit-views.md is valid against the schema."""
+    text = (Path(__file__).parents[2] / "docs" / "audit-views.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```sql\n(.*?)```", text, flags=re.DOTALL)
+    assert len(AUDIT_VIEWS) <= len(examples)
+    with sqlite3.connect(migrated(tmp_path)) as connection:
+        for example in examples:
+            connection.execute(example).fetchall()
+    connection.close()
+
+
+def test_a_second_upgrade_changes_nothing(tmp_path):
+    """Upgrading a store that is current leaves every byte of its schema."""
+    path = migrated(tmp_path)
+    before = objects(path, views=True)
+    assert schema.HEAD == schema.upgrade(path)
+    assert before == objects(path, views=True)
+
+
+def _upgrade_at_once(path, gate, results):
+    gate.wait(30)
+    results.put(schema.upgrade(path))
+
+
+@pytest.mark.case("C56")
+def test_c56_two_processes_that_migrate_at_once_migrate_once(tmp_path):
+    """One process migrates under the lock; every other waits and then finds the schema current."""
+    context = multiprocessing.get_context("spawn")
+    for attempt in range(2):
+        path = tmp_path / f"{attempt}.db"
+        gate, results = context.Barrier(3), context.Queue()
+        workers = [context.Process(target=_upgrade_at_once, args=(path, gate, results)) for _ in range(3)]
+        for worker in workers:
+            worker.start()
+        befores = [results.get(timeout=60) for _ in workers]
+        for worker in workers:
+            worker.join(60)
+        assert [0, 0, 0] == [worker.exitcode for worker in workers]
+        assert [None, schema.HEAD, schema.HEAD] == sorted(befores, key=lambda before: before is not None)
+
+
+def test_a_crash_between_any_two_statements_of_a_migration_leaves_nothing(tmp_path):
+    """The version row and every table stand in one transaction (measured trap: SQLite's driver commits DDL by itself)."""
+    statements = 0
+    for crash_at in range(1, 200):
+        path = tmp_path / f"crash-{crash_at}.db"
+        create_file(path)
+        engine = sqlite_engine(path, read_only=False)
+        statements = 0
+
+        def crash(*_args, at=crash_at):
+            nonlocal statements
+            statements += 1
+            if statements == at:
+                raise KeyboardInterrupt
+
+        sa.event.listen(engine, "before_cursor_execute", crash)
+        try:
+            with writing(engine, "crashing") as connection:
+                schema.upgrade_within(connection, "crashing")
+        except KeyboardInterrupt:
+            assert {} == objects(path, views=True), f"half a schema after statement {crash_at}"
+        else:
+            break
+        finally:
+            engine.dispose()
+    assert 50 < statements < 199
+
+
+@pytest.mark.case("C57")
+def test_c57_a_revision_can_rebuild_a_table_below_a_view(tmp_path):
+    """A revision that drops a view, rebuilds its table and makes the view again keeps the data, up and down."""
+    path = migrated(tmp_path)
+    engine = sqlite_engine(path, read_only=False)
+    views = objects(path, views=True)
+    with writing(engine, "rebuilt") as connection:
+        connection.exec_driver_sql("INSERT INTO parked VALUES ('a', 1, 'file:1', 'broken', x'00', 1, NULL)")
+    with writing(engine, "rebuilt") as connection:
+        context = MigrationContext.configure(connection, opts={"transactional_ddl": True})
+        operations = Operations(context)
+        operations.execute("DROP VIEW audit_parked")
+        with operations.batch_alter_table("parked", table_kwargs={"sqlite_strict": True}) as batch:
+            batch.drop_column("at_ms")
+        operations.execute("CREATE VIEW audit_parked AS SELECT seq, place, reason FROM parked")
+    with reading(engine, "rebuilt") as connection:
+        rows = connection.exec_driver_sql("SELECT * FROM audit_parked").all()
+        assert [(1, "file:1", "broken")] == [tuple(row) for row in rows]
+    engine.dispose()
+    assert views.keys() == objects(path, views=True).keys()
+
+
+def test_the_audit_log_is_never_taken_back(tmp_path):
+    """A downgrade of revision 0001 is refused, and the log stays."""
+    path = migrated(tmp_path)
+    engine = sqlite_engine(path, read_only=False)
+    before = objects(path, views=True)
+    with pytest.raises(StoreError, match="holds the audit log and is never taken back"), writing(engine, "x") as connection:
+        configuration = schema.alembic_configuration()
+        configuration.attributes["connection"] = connection
+        command.downgrade(configuration, "base")
+    engine.dispose()
+    assert before == objects(path, views=True)
+
+
+def test_migrations_refuse_to_run_outside_the_lock():
+    """Alembic's own command line, without a connection of ours, is told where to go."""
+    with pytest.raises(StoreError, match="sickbay migrate"):
+        command.upgrade(schema.alembic_configuration(), "head")
+
+
+def test_revisions_and_views_are_found_as_package_resources():
+    """``importlib.resources`` finds what the wheel must carry."""
+    names = {entry.name for entry in files("migrations").iterdir()}
+    assert {"env.py", "script.py.mako", "versions", "sql"} <= names
+    assert (files("migrations") / "sql" / "0001_audit_views.sql").is_file()
