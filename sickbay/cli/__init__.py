@@ -1,0 +1,81 @@
+"""The command line: the composition root, the only module that brings the stages together.
+
+It must hold no rule of its own: a command reads options, calls a stage, prints what comes back, and turns an error into its
+exit code (README, "Exit codes").
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib.metadata import version
+
+import click
+
+from sickbay.errors import SickbayError
+
+_COMMANDS = {
+    "replay": "replaying:replay",
+    "what-if": "replaying:what_if",
+    "episodes": "questions:episodes",
+    "timeline": "questions:timeline",
+    "explain": "questions:explain",
+    "audit": "questions:audit",
+    "verify": "verifying:verify",
+    "hold": "requesting:hold",
+    "release": "requesting:release",
+    "migrate": "keeping:migrate",
+    "rebuild": "keeping:rebuild",
+}
+
+
+class _Lazy(click.Group):
+    """A group whose commands are imported when they are named, so that help is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which one meets them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name].partition(":")
+        command = getattr(__import__(f"sickbay.cli.{module}", fromlist=[name]), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version("sickbay"), prog_name="sickbay")
+@click.option("--verbose", "-v", is_flag=True, help="Log what is being done.")
+def cli(verbose: bool) -> None:
+    """Replay incidents of Kubernetes accelerators, and ask what was decided and why.
+
+    \b
+    Exit codes: 0 done; 1 failed; 2 wrong input or usage; 3 done, but something was parked; 4 an event this build cannot read;
+    5 the store cannot be used; 6 verify found a difference; 130 interrupted.
+    """
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        stream=sys.stderr,
+        format="%(levelname)s %(message)s",
+    )
+
+
+def main() -> None:
+    """Run the command line and exit with the code of what happened."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        raise SystemExit(130) from None
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except SickbayError as error:
+        click.echo(f"sickbay: {error}", err=True)
+        raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:
+        # the reader of a pipe closed it, as `head` does; nothing is wrong
+        sys.stderr.close()
+        raise SystemExit(0) from None

@@ -110,6 +110,14 @@ class Fold:
         for number, partition in self._partitions.items():
             self._log(partition, msgspec.structs.replace(fact, partition=number))
 
+    def request(self, number: int, fact: Fact) -> None:
+        """Fold one fact outside the slots: a request to a store at rest, after what fell due before it."""
+        partition = self._partitions[number]
+        while partition.due_ms <= fact.observed_at_ms:
+            self._ticked = {}
+            self._tick(partition, min(on_grid(partition.due_ms), fact.observed_at_ms))
+        self._log(partition, fact)
+
     def _log(self, partition: Partition, fact: Fact) -> Envelope:
         envelope = wrap_fact(fact)
         number = partition.number

@@ -1,0 +1,44 @@
+"""``sickbay migrate`` and ``sickbay rebuild``: keeping a store in shape."""
+
+from __future__ import annotations
+
+import click
+
+from projections import schema
+from projections.engine import CUSTODY, Store
+from projections.rebuild import rebuild as rebuild_projection
+from sickbay.cli import output
+from sickbay.cli.options import db_option
+
+
+@click.command()
+@db_option
+def migrate(db: str) -> None:
+    """Bring the schema of a store to this build's; an empty path gets a new store.
+
+    Two that run at once do it once: the second waits and finds it done.
+    """
+    before = schema.upgrade(db)
+    if before == schema.HEAD:
+        output.line(f"{db}: schema {schema.HEAD}, nothing to do")
+    else:
+        output.line(f"{db}: schema {before or 'none'} -> {schema.HEAD}")
+
+
+@click.command()
+@db_option
+@click.option(
+    "--accept-difference",
+    is_flag=True,
+    help="Switch even when the rebuilt rows differ from the live ones: after a new build, or a repair by hand.",
+)
+@output.output_option
+def rebuild(db: str, accept_difference: bool, form: str) -> None:
+    """Build the read models anew from the log beside the live ones, compare, and switch."""
+    with Store.open(db) as store:
+        built = rebuild_projection(store, CUSTODY, accept_difference=accept_difference)
+    rows = [
+        (table, "equal" if live == new else "differs", new)
+        for table, (live, new) in sorted(built.digests.items())
+    ]
+    output.print_rows(("table", "compared", "digest"), rows, form)

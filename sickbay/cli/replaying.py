@@ -1,0 +1,323 @@
+"""``sickbay replay`` and ``sickbay what-if``: recordings decided, and decided again under another policy."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from projections.audit import audit_view
+from projections.engine import Store
+from sickbay.cli import output
+from sickbay.cli.options import MOMENT, db_option, policy_option, read_policy
+from sickbay.cli.pipeline import Options, Outcome, Replay
+from sickbay.policy import Policy
+from sickbay.timestamps import format_time_ms
+from sickbay.topics import PARTITIONS_DEFAULT
+
+#: Exit code of a run that did everything but what it had to park.
+EXIT_PARKED = 3
+
+_files = click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False, allow_dash=True))
+_until = click.option("--until", "until_ms", type=MOMENT, help="Stop there, and let time pass up to there.")
+_from = click.option(
+    "--from", "from_ms", type=MOMENT, help="Begin there with what was known then; nothing is decided before."
+)
+_node = click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+_step = click.option(
+    "--step-ms",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(1, 3_600_000),
+    help="Time between objects of a recording that carries no times.",
+)
+_workers = click.option(
+    "--workers",
+    type=click.IntRange(1, PARTITIONS_DEFAULT),
+    help="Fold workers; the log has the same bytes whatever the number.  [default: one for each core]",
+)
+
+
+def default_workers(paths: tuple[str, ...]) -> int:
+    """Return one worker for each core, and one for small recordings, where starting processes costs more than it saves."""
+    size = sum(Path(p).stat().st_size if Path(p).is_file() else 0 for p in paths)
+    return min(os.cpu_count() or 1, PARTITIONS_DEFAULT) if size > 4_000_000 else 1
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Any]:
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=output.console(sys.stderr), transient=True) as progress:
+        task = progress.add_task("replaying", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@click.command()
+@_files
+@db_option
+@policy_option
+@_from
+@_until
+@_node
+@_step
+@_workers
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+@output.output_option
+def replay(
+    files: tuple[str, ...],
+    db: str,
+    policy_path: str | None,
+    from_ms: int | None,
+    until_ms: int | None,
+    nodes: tuple[str, ...],
+    step_ms: int,
+    workers: int | None,
+    quiet: bool,
+    form: str,
+) -> None:
+    """Replay recordings of a cluster into a store: facts, decisions, read models.
+
+    FILES are recordings (plain, gzip or zstd), `kubectl get -o json` lists, `kubectl get --watch --output-watch-events -o
+    json` streams, API-server audit logs at RequestResponse level, or dumps of sickbay.facts; - is standard input. Several are
+    merged by time. A replay that was stopped goes on where it stopped when it is run again.
+
+    \b
+    Examples:
+      sickbay replay examples/one-card.jsonl.zst
+      sickbay replay incident.jsonl.gz --policy strict.yaml --until 2026-07-01T12:00:00Z --db strict.db
+      kubectl get pods -A --watch --output-watch-events -o json | sickbay replay -
+    """
+    options = Options(
+        paths=files,
+        policy=read_policy(policy_path),
+        from_ms=from_ms,
+        until_ms=until_ms,
+        nodes=frozenset(nodes),
+        workers=workers or default_workers(files),
+        step_ms=step_ms,
+    )
+    with (
+        _progress(quiet) as on_progress,
+        Store.open(db, create=True, partitions=PARTITIONS_DEFAULT, source_id=options.source_id()) as store,
+    ):
+        outcome = Replay(options, store, on_progress=on_progress).run()
+        summary = _summary(store, outcome, options.policy)
+    _report(summary, outcome, db, form)
+    if outcome.parked:
+        raise SystemExit(EXIT_PARKED)
+
+
+def _summary(store: Store, outcome: Outcome, policy: Policy) -> dict[str, Any]:
+    with store.reading() as connection:
+        episodes = sum(1 for _ in audit_view("episodes").rows(connection))
+        opened = sum(1 for _ in audit_view("open-episodes").rows(connection))
+        incidents = sum(1 for _ in audit_view("node-incidents").rows(connection))
+        transitions = sum(1 for _ in audit_view("transitions").rows(connection))
+    return {
+        "frames": outcome.frames,
+        "facts": outcome.facts,
+        "decisions_on_devices": transitions,
+        "episodes": episodes,
+        "open_episodes": opened,
+        "node_incidents": incidents,
+        "parked": outcome.parked,
+        "passed_over": dict(sorted(outcome.ignored.items())),
+        "from": format_time_ms(outcome.first_ms or 0),
+        "to": format_time_ms(outcome.last_ms or 0),
+        "policy": policy.version,
+        "policy_hash": policy.hash(),
+    }
+
+
+def _report(summary: dict[str, Any], outcome: Outcome, db: str, form: str) -> None:
+    if form == "json":
+        output.print_json(summary)
+        return
+    if form == "csv":
+        flat = {k: v for k, v in summary.items() if not isinstance(v, dict)}
+        output.print_rows(list(flat), [list(flat.values())], form)
+        return
+    output.line(
+        f"{outcome.frames} frames from {summary['from']} to {summary['to']}: {outcome.facts} facts,"
+        f" {summary['decisions_on_devices']} decisions on devices under policy {summary['policy']}"
+        f" ({summary['policy_hash']})"
+    )
+    output.line(
+        f"{summary['episodes']} episodes ({summary['open_episodes']} open), {summary['node_incidents']} node incidents;"
+        f" the store is {db}"
+    )
+    for reason, count in summary["passed_over"].items():
+        output.note(f"passed over: {count} x {reason}")
+    if outcome.parked:
+        output.note(
+            f"parked: {outcome.parked} that could not be used; `sickbay audit parked --db {db}` shows them"
+        )
+
+
+class Difference(NamedTuple):
+    """One device that the other policy treats otherwise."""
+
+    change: str
+    node: str
+    device_id: str
+    what: str
+    under_base: str
+    under_other: str
+
+
+_EPISODE_FIELDS = (
+    "opened_at_ms",
+    "return_at_ms",
+    "observing_at_ms",
+    "closed_at_ms",
+    "outcome",
+    "flap_count",
+    "verification",
+)
+
+
+def _episodes(store: Store) -> dict[Any, dict[str, Any]]:
+    view = audit_view("episodes")
+    with store.reading() as connection:
+        rows = [dict(zip(view.columns, row, strict=True)) for row in view.rows(connection)]
+    return {row["episode_id"]: row for row in rows}
+
+
+def _doubts(store: Store) -> dict[Any, dict[str, Any]]:
+    view = audit_view("unknown-duration")
+    with store.reading() as connection:
+        rows = [dict(zip(view.columns, row, strict=True)) for row in view.rows(connection)]
+    return {(row["node"], row["device_id"], row["unknown_since_ms"]): row for row in rows}
+
+
+def _told(row: dict[str, Any], fields: tuple[str, ...]) -> str:
+    parts = [f"{output.name_of(f)} {output.shown(f, row[f])}" for f in fields if row.get(f) not in (None, "")]
+    return ", ".join(parts)
+
+
+def differences(base: Store, other: Store) -> list[Difference]:
+    """Return the episodes and Unknown runs that appear, vanish or move between two stores of one recording."""
+    found: list[Difference] = []
+    for what, left, right, fields in (
+        ("episode", _episodes(base), _episodes(other), _EPISODE_FIELDS),
+        ("unknown run", _doubts(base), _doubts(other), ("unknown_since_ms", "ended_ms", "restricted")),
+    ):
+        for key in sorted(left.keys() | right.keys(), key=str):
+            one, two = left.get(key), right.get(key)
+            row = one or two
+            assert row is not None
+            if one is not None and two is not None:
+                changed = tuple(f for f in fields if one.get(f) != two.get(f))
+                if changed:
+                    found.append(
+                        Difference(
+                            "moves",
+                            row["node"],
+                            row["device_id"],
+                            what,
+                            _told(one, changed),
+                            _told(two, changed),
+                        )
+                    )
+            else:
+                found.append(
+                    Difference(
+                        "vanishes" if one else "appears",
+                        row["node"],
+                        row["device_id"],
+                        what,
+                        _told(one, fields) if one else "",
+                        _told(two, fields) if two else "",
+                    )
+                )
+    return sorted(found)
+
+
+@click.command("what-if")
+@_files
+@click.option(
+    "--policy",
+    "policy_path",
+    required=True,
+    type=click.Path(dir_okay=False),
+    help="The policy to try (YAML).",
+)
+@click.option(
+    "--base-policy", "base_path", type=click.Path(dir_okay=False), help="What to compare with; the defaults."
+)
+@_from
+@_until
+@_node
+@_step
+@_workers
+@output.output_option
+def what_if(
+    files: tuple[str, ...],
+    policy_path: str,
+    base_path: str | None,
+    from_ms: int | None,
+    until_ms: int | None,
+    nodes: tuple[str, ...],
+    step_ms: int,
+    workers: int | None,
+    form: str,
+) -> None:
+    """Decide recordings again under another policy and show which episodes appear, vanish or move.
+
+    Nothing is written to a store: the result is a difference, never history.
+
+    \b
+    Example:
+      sickbay what-if examples/one-card.jsonl.zst --policy examples/policies/stricter.yaml
+    """
+    policies = (read_policy(base_path), read_policy(policy_path))
+    outcome = Outcome()
+    with tempfile.TemporaryDirectory(prefix="sickbay-what-if-") as folder:
+        places = [str(Path(folder) / name) for name in ("base.db", "other.db")]
+        for policy, place in zip(policies, places, strict=True):
+            options = Options(
+                paths=files,
+                policy=policy,
+                from_ms=from_ms,
+                until_ms=until_ms,
+                nodes=frozenset(nodes),
+                workers=workers or default_workers(files),
+                step_ms=step_ms,
+            )
+            with Store.open(
+                place, create=True, partitions=PARTITIONS_DEFAULT, source_id=options.source_id()
+            ) as store:
+                outcome = Replay(options, store).run()
+        with Store.open(places[0], read_only=True) as base, Store.open(places[1], read_only=True) as other:
+            found = differences(base, other)
+    if form == "table":
+        names = [f"{p.version} ({p.hash()})" for p in policies]
+        output.line(
+            f"{outcome.facts} facts decided under {names[0]} and under {names[1]}: {len(found)} differences"
+        )
+    output.print_rows(
+        (
+            "change",
+            "node",
+            "device_id",
+            "what",
+            f"under {policies[0].version}",
+            f"under {policies[1].version}",
+        ),
+        found,
+        form,
+        empty="no episode and no Unknown run differs",
+    )
+    if outcome.parked:
+        output.note(f"parked: {outcome.parked} that could not be used, under both policies alike")
+        raise SystemExit(EXIT_PARKED)
