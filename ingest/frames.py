@@ -5,6 +5,7 @@ Frames come from recordings here and from the live watch later; ``ingest.diff`` 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -36,6 +37,19 @@ class FactFrame(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     fact: Fact
     place: str
+
+
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that another core glanced at: it is read in full only if the mirror does not know its content already."""
+
+    at_ms: int
+    resource: str
+    uid: str
+    rv: int
+    #: Fingerprint of the raw parts that are read besides the identity.
+    mark: bytes
+    #: Reads the line: the frames that it holds.
+    read: Callable[[], tuple[Frame | FactFrame, ...]]
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,11 +12,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Final, Self
 
 import msgspec
 
-from ingest.frames import FactFrame, Frame, Parked
+from ingest.frames import FactFrame, Frame, Parked, Unread
+from ingest.prefetch import Prefetcher
 from ingest.recording_documents import DocumentCutter
 from ingest.recording_formats import FORMATS, Converter, ListCollector, is_line_shaped
 from ingest.recording_objects import Ignored, Refused, printable
@@ -54,8 +56,10 @@ class Recording:
         chunk_bytes: int = CHUNK_BYTES_DEFAULT,
         on_read: Callable[[int], None] | None = None,
         ignored: Ignored | None = None,
+        prefetcher: Prefetcher | None = None,
     ) -> None:
-        """Open ``path`` and tell its format; the arguments are those of ``open_recording``."""
+        """Open ``path`` and tell its format; the arguments are those of ``read_recordings``."""
+        self._prefetcher = prefetcher
         self._source = Source(path, chunk_bytes=chunk_bytes, on_read=on_read)
         self.name = self._source.name
         self.parked = 0
@@ -91,7 +95,7 @@ class Recording:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __iter__(self) -> Iterator[Frame | FactFrame]:
+    def __iter__(self) -> Iterator[Frame | FactFrame | Unread]:
         try:
             yield from self._lines() if self._by_line else self._documents()
         finally:
@@ -140,27 +144,38 @@ class Recording:
                 f"{self.name} is no recording{hint}: no JSON object begins any line; expected {FORMATS}"
             )
 
-    def _lines(self) -> Iterator[Frame | FactFrame]:
+    def _lines(self) -> Iterator[Frame | FactFrame | Unread]:
         cutter = LineCutter(self._limit)
-        name, read = self.name, self._read
-        for chunk in self._all_chunks():
-            number = cutter.line
-            for line in cutter.feed(chunk):
-                if isinstance(line, Broken):
-                    self._park(f"{name}:{number}", line.reason, line.data, None)
+        if self._prefetcher is None:
+            for line, place in self._whole_lines(cutter):
+                yield from self._read(line, place)
+        else:
+            for line, place, seen in self._prefetcher.glances(self._whole_lines(cutter)):
+                if seen is None:
+                    yield from self._read(line, place)
                 else:
-                    yield from read(line, f"{name}:{number}")
-                number += 1
+                    yield Unread(**seen._asdict(), read=partial(self._read, line, place))
         last = cutter.finish()
-        place = f"{name}:{cutter.line}"
+        place = f"{self.name}:{cutter.line}"
         if isinstance(last, Broken):
             self._park(place, last.reason, last.data, None)
             last = b""
         if self._source.damage and _is_cut(last):
             self._park_damage(last)
             return
-        yield from read(last, place)
+        yield from self._read(last, place)
         self._park_damage(b"")
+
+    def _whole_lines(self, cutter: LineCutter) -> Iterator[tuple[bytes, str]]:
+        for chunk in self._all_chunks():
+            number = cutter.line
+            for line in cutter.feed(chunk):
+                place = f"{self.name}:{number}"
+                if isinstance(line, Broken):
+                    self._park(place, line.reason, line.data, None)
+                else:
+                    yield line, place
+                number += 1
 
     def _documents(self) -> Iterator[Frame | FactFrame]:
         cutter = DocumentCutter(self._limit)
@@ -260,12 +275,14 @@ def read_recordings(
     chunk_bytes: int = CHUNK_BYTES_DEFAULT,
     on_progress: Callable[[int, int | None], None] | None = None,
     ignored: Ignored | None = None,
-) -> Iterator[Frame | FactFrame]:
+    prefetcher: Prefetcher | None = None,
+) -> Iterator[Frame | FactFrame | Unread]:
     """Yield the frames of several recordings as one, by time; equal times in the order of ``paths``.
 
     Frames of one file never change places: one that is dated before its forerunner is merged as if it had that one's time,
     and keeps its own. ``on_progress`` gets ``(bytes read, total bytes)`` over all files, as stored; the total is ``None``
-    when one of them is a pipe. ``ignored`` takes the counts of what was passed over. All files are opened at the first
+    when one of them is a pipe. ``ignored`` takes the counts of what was passed over. With a
+    ``prefetcher``, lines of the own format come as ``Unread`` where other cores could glance at them. All files are opened at the first
     step; the other arguments and RecordingError are those of ``open_recording``.
     """
     names = [os.fspath(path) for path in paths]
@@ -292,6 +309,7 @@ def read_recordings(
                 chunk_bytes=chunk_bytes,
                 on_read=on_read,
                 ignored=ignored,
+                prefetcher=prefetcher,
             )
             recordings.append(stack.enter_context(recording))
         on_read(0)
@@ -302,7 +320,7 @@ def read_recordings(
                 yield frame
 
 
-def _by_running_time(recording: Recording) -> Iterator[tuple[int, Frame | FactFrame]]:
+def _by_running_time(recording: Recording) -> Iterator[tuple[int, Frame | FactFrame | Unread]]:
     latest_ms = 0
     for frame in recording:
         latest_ms = max(latest_ms, frame.at_ms)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from ingest.frames import Frame, FrameType
 from ingest.recording_objects import GROUP_AND_KIND, Ignored, Refused, resource_of
 from sickbay.errors import InputError
@@ -15,8 +17,10 @@ from sickbay.timestamps import parse_time_ms
 
 _WRITES: Final = ("create", "update", "patch", "delete", "deletecollection")
 
-#: Objects whose uid is remembered for a deletion that is answered with a bare Status; the oldest are forgotten.
-_KNOWN_LIMIT: Final = 200_000
+#: Resources whose deletion is answered with a bare Status instead of the object (ReturnDeletedObject in each storage.go of
+#: kubernetes/kubernetes pkg/registry), and how many of each are remembered for it; the longest unwritten goes first.
+_DELETED_BY_STATUS: Final = ("nodes", "leases")
+_REMEMBERED_LIMIT: Final = 10_000
 
 
 def is_audit_event(document: dict[str, Any]) -> bool:
@@ -28,12 +32,15 @@ def is_audit_event(document: dict[str, Any]) -> bool:
 
 
 class AuditReader:
-    """Turns audit events into frames, in the order of the log; it keeps the uids it has seen."""
+    """Turns audit events into frames, in the order of the log; it remembers what a deletion will not show again."""
 
     def __init__(self, ignored: Ignored) -> None:
         """``ignored`` counts what is passed over."""
         self._ignored = ignored
-        self._uids: dict[tuple[str, str, str], str] = {}
+        #: Resource to ``(namespace, name)`` to the last answer, as JSON: decoded it would take several times the memory.
+        self._last: dict[str, dict[tuple[str, str], bytes]] = {
+            resource: {} for resource in _DELETED_BY_STATUS
+        }
 
     def convert(self, event: dict[str, Any], place: str) -> tuple[Frame, ...]:
         """Return the frame of one event, or nothing when it wrote nothing that is read here.
@@ -114,34 +121,35 @@ class AuditReader:
     def _deleted(
         self, event: dict[str, Any], resource: str, status: dict[str, Any], at_ms: int
     ) -> dict[str, Any]:
+        """Return the object that a bare Status says is gone: what the newest line before had of it."""
         reference = event["objectRef"]
-        name, namespace = str(reference.get("name") or ""), str(reference.get("namespace") or "")
+        key = (str(reference.get("namespace") or ""), str(reference.get("name") or ""))
+        last = self._last.get(resource, {}).get(key)
+        item: dict[str, Any] = {} if last is None else msgspec.json.decode(last)
         uid = (
             _member(status, "details").get("uid")
             or _member(_member(event, "requestObject"), "preconditions").get("uid")
             or reference.get("uid")
-            or self._uids.get((resource, namespace, name))
         )
-        if not uid or not isinstance(uid, str):
+        if last is None or (uid and uid != _member(item, "metadata").get("uid")):
             raise Refused(
-                f"the deletion of {resource} {namespace}/{name} names no uid and no earlier line has the object;"
-                " put a list or a log that begins earlier before this one",
+                f"the deletion of {resource} {'/'.join(filter(None, key))!r:.200} is answered without the object, and no"
+                " earlier line has it; read a log that begins earlier",
                 at_ms,
             )
-        group, kind = GROUP_AND_KIND[resource]
-        version = str(reference.get("apiVersion") or "v1")
-        metadata = {"name": name, "uid": uid} | ({"namespace": namespace} if namespace else {})
-        return {"apiVersion": f"{group}/{version}" if group else version, "kind": kind, "metadata": metadata}
+        return item
 
     def _remember(self, resource: str, item: dict[str, Any], *, gone: bool) -> None:
+        last = self._last.get(resource)
+        if last is None:
+            return
         metadata = _member(item, "metadata")
-        key = (resource, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
-        self._uids.pop(key, None)
-        uid = metadata.get("uid")
-        if not gone and isinstance(uid, str):
-            self._uids[key] = uid
-            if len(self._uids) > _KNOWN_LIMIT:
-                del self._uids[next(iter(self._uids))]
+        key = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+        last.pop(key, None)
+        if not gone:
+            last[key] = msgspec.json.encode(item)
+            if len(last) > _REMEMBERED_LIMIT:
+                del last[next(iter(last))]
 
 
 def _member(parent: dict[str, Any], name: str) -> dict[str, Any]:

@@ -187,12 +187,7 @@ class DocumentCutter:
             self._piece_line = self._line_at(chunk, position - 1)
             self._where = _Where.IN_ITEM
             return True
-        if (
-            self._where is not _Where.IN_DOCUMENT
-            or byte != _OPEN_BRACKET
-            or self._had_items
-            or self._head.too_long
-        ):
+        if self._where is not _Where.IN_DOCUMENT or byte != _OPEN_BRACKET or self._head.too_long:
             return False
         key = chunk[max(self._mark, position - _ITEMS_KEY_BYTES) : position]
         key = self._head.last(_ITEMS_KEY_BYTES - len(key)) + key if len(key) < _ITEMS_KEY_BYTES else key

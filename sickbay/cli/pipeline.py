@@ -8,7 +8,7 @@ whatever the number of workers. Workers write their own partitions; the store ta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -18,7 +18,8 @@ from typing import Any, Final, Protocol, cast
 import msgspec
 
 from ingest.diff import Mirror
-from ingest.frames import FactFrame, Frame, Parked
+from ingest.frames import FactFrame, Frame, Parked, Unread
+from ingest.prefetch import Prefetcher
 from ingest.recording import Ignored, read_recordings
 from projections.engine import Store
 from projections.records import ParkedItem
@@ -27,7 +28,7 @@ from sickbay.decisions import CensusTaken, Decision
 from sickbay.envelope import derived_id, partition_of
 from sickbay.errors import RecordingError, SickbayError
 from sickbay.events import KINDS
-from sickbay.facts import Fact, PodGone, PolicyChanged, Tick
+from sickbay.facts import BreakerStateChanged, Fact, PodGone, PolicyChanged, Tick
 from sickbay.policy import Policy
 from streams.breaker import BREAKER, BreakerState
 
@@ -261,6 +262,7 @@ class Replay:
         self._parked: list[ParkedItem] = []
         self._latest: dict[tuple[str, ...], Fact] | None = {} if options.from_ms is not None else None
         self._waiting = False
+        self._prefetcher: Prefetcher | None = None
         self.outcome = Outcome()
 
     def run(self) -> Outcome:
@@ -268,7 +270,8 @@ class Replay:
         workers = min(self._options.workers, self._store.partitions)
         folds: Folds = LocalFolds(self._store) if workers <= 1 else ProcessFolds(self._store, workers)
         try:
-            self._run(folds)
+            with Prefetcher(workers) if workers > 1 else nullcontext() as self._prefetcher:
+                self._run(folds)
             self._settle(folds)
             folds.finish()
             self._store.park(self._parked)
@@ -283,7 +286,7 @@ class Replay:
             end_ms = on_grid(at_ms)
             if slot_end_ms is None:
                 slot_end_ms = end_ms
-                folds.policy(self._policy_fact(at_ms))
+                folds.policy(self._policy_fact(self._options.from_ms or at_ms))
             elif end_ms > slot_end_ms or len(slot) >= _SLOT_FACTS_LIMIT:
                 self._slot(folds, slot, slot_end_ms)
                 slot = []
@@ -347,6 +350,7 @@ class Replay:
             step_ms=options.step_ms,
             on_progress=self._on_progress,
             ignored=outcome.ignored,
+            prefetcher=self._prefetcher,
         ):
             if options.until_ms is not None and frame.at_ms > options.until_ms:
                 continue
@@ -368,13 +372,28 @@ class Replay:
             outcome.last_ms = max(frame.at_ms, outcome.last_ms or 0)
             yield frame.at_ms, facts
 
-    def _observe(self, frame: Frame | FactFrame) -> list[Fact]:
+    def _observe(self, frame: Frame | FactFrame | Unread) -> list[Fact]:
+        if isinstance(frame, Unread):
+            passed = self._mirror.pass_over(frame)
+            return [f for read in frame.read() for f in self._observe(read)] if passed is None else passed
         if isinstance(frame, FactFrame):
-            return [frame.fact]
+            return self._recorded(frame.fact)
         facts = self._mirror.apply(frame)
         for parked in self._mirror.drain_parked():
             self._park(parked)
         return facts
+
+    def _recorded(self, fact: Fact) -> list[Fact]:
+        """Return a fact of a dump as this replay takes it: time, policy and breaker are this replay's own."""
+        if isinstance(fact, Tick | PolicyChanged | BreakerStateChanged):
+            self.outcome.ignored.note(f"{fact.KIND} of a dump: a replay makes its own")
+            return []
+        number = getattr(fact, "partition", None)
+        if number is None:
+            return [fact]
+        if number != 0:
+            return []
+        return [msgspec.structs.replace(fact, partition=n) for n in range(self._store.partitions)]
 
     def _park(self, parked: Parked) -> None:
         self.outcome.parked += 1

@@ -93,7 +93,7 @@ def test_where_chunks_end_is_no_matter(path, wanted, chunk_bytes, form, ended):
 def test_documents_are_cut_where_json_says(documents, indent, between, chunk_bytes, ascii_only):
     """However they are printed and wherever chunks end, each document comes out byte for byte, at its line."""
     texts = [
-        json.dumps({"kind": "X", **one}, indent=indent, ensure_ascii=ascii_only).encode() for one in documents
+        json.dumps({**one, "items": 1}, indent=indent, ensure_ascii=ascii_only).encode() for one in documents
     ]
     content = between.join(texts)
     cutter = DocumentCutter(1 << 20)

@@ -47,7 +47,11 @@ def histories(draw, *, max_size=25):
     """A list of facts in order of event time; versions of each resource rise with it, as an API server gives them."""
     size = draw(st.integers(1, max_size))
     steps = draw(
-        st.lists(st.one_of(st.integers(0, 3_000), st.integers(0, 2 * SPAN_MS // size)), min_size=size, max_size=size)
+        st.lists(
+            st.one_of(st.integers(0, 3_000), st.integers(0, 2 * SPAN_MS // size)),
+            min_size=size,
+            max_size=size,
+        )
     )
     at_ms, facts = START_MS, []
     for index, step in enumerate(steps):
@@ -56,7 +60,18 @@ def histories(draw, *, max_size=25):
         kind = draw(
             st.sampled_from(
                 ["word"] * 8
-                + ["all", "end", "published", "tainted", "withdrawn", "node", "lapsed", "resumed", "breaker", "gap"]
+                + [
+                    "all",
+                    "end",
+                    "published",
+                    "tainted",
+                    "withdrawn",
+                    "node",
+                    "lapsed",
+                    "resumed",
+                    "breaker",
+                    "gap",
+                ]
                 + ["hold", "workload", "gone", "unmonitored", "tick", "replaced"]
             )
         )
@@ -92,14 +107,20 @@ def histories(draw, *, max_size=25):
             case "resumed":
                 facts.append(f.resumed(at_ms, rv))
             case "breaker":
-                facts.append(f.breaker(at_ms, draw(st.sampled_from(["cluster", f"driver:{f.DRIVER}"])), draw(st.booleans())))
+                facts.append(
+                    f.breaker(
+                        at_ms, draw(st.sampled_from(["cluster", f"driver:{f.DRIVER}"])), draw(st.booleans())
+                    )
+                )
             case "gap":
                 facts.append(f.gap(at_ms - draw(st.integers(0, 20_000)), at_ms))
             case "hold":
                 facts.append(f.hold(draw(_devices), at_ms, at_ms + 50_000, request=f"hold-{index}"))
             case "workload":
                 facts.append(
-                    f.workload(at_ms, rv, pod=draw(_pods), ability=draw(st.sampled_from(["checkpoint", "neither"])))
+                    f.workload(
+                        at_ms, rv, pod=draw(_pods), ability=draw(st.sampled_from(["checkpoint", "neither"]))
+                    )
                 )
             case "gone":
                 facts.append(f.pod_gone(at_ms, rv, pod=draw(_pods)))

@@ -10,11 +10,13 @@ from sickbay.facts import (
     DeviceWithdrawn,
     HoldRequested,
     MoveReported,
+    NodeGone,
     NodeLeaseLapsed,
     NodeLeaseResumed,
     NodeObserved,
     PodGone,
     PodObserved,
+    PolicyChanged,
     ProbeReported,
     ReleaseRequested,
     Taint,
@@ -22,6 +24,9 @@ from sickbay.facts import (
     WatchGapFound,
 )
 
+#: Where histories begin: late enough that nothing is before the epoch.
+T0 = 100_000_000
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 NODE = "node-g1"
 DRIVER = "gpu.nvidia.com"
 RESOURCE = "nvidia.com/gpu"
@@ -35,7 +40,19 @@ def plugin(index: int) -> str:
     return f"plugin:{RESOURCE}/GPU-{index}"
 
 
-def word(device_id, health, at_ms, rv, *, pod="pod-a", live=True, raw=..., message=None, absence="", physical_id=None):
+def word(
+    device_id,
+    health,
+    at_ms,
+    rv,
+    *,
+    pod="pod-a",
+    live=True,
+    raw=...,
+    message=None,
+    absence="",
+    physical_id=None,
+):
     return DeviceHealthObserved(
         node=NODE,
         device_id=device_id,
@@ -84,6 +101,10 @@ def withdrawn(index, at_ms, rv, reason="generation"):
     )
 
 
+def taint(key, effect="NoSchedule", value=""):
+    return Taint(key=key, value=value, effect=effect)
+
+
 XID = Taint(key=f"{DRIVER}/xid", value="79", effect="NoSchedule")
 UNMONITORED = Taint(key=f"{DRIVER}/unmonitored", effect="None")
 
@@ -109,6 +130,21 @@ def lapsed(at_ms, rv, last_renewal_at_ms):
 
 def resumed(at_ms, rv):
     return NodeLeaseResumed(node=NODE, observed_at_ms=at_ms, rv=rv)
+
+
+def node_gone(at_ms, rv, uid="node-uid-1"):
+    return NodeGone(node=NODE, observed_at_ms=at_ms, rv=rv, node_uid=uid)
+
+
+def policy_changed(at_ms, policy, partition=0):
+    return PolicyChanged(
+        node="",
+        observed_at_ms=at_ms,
+        partition=partition,
+        policy_version=policy.version,
+        policy_hash=policy.hash(),
+        document=policy.canonical(),
+    )
 
 
 def tick(at_ms):

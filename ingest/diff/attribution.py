@@ -1,0 +1,139 @@
+"""Which device a Pod's word is about.
+
+A device plugin's word names its device. A DRA word is joined through Pod, claim and allocation, because its ``resourceID`` is
+usually the first CDI id and embeds a claim's uid instead of the device (reference kubernetes, 1.3; kubernetes/kubernetes
+#130606). What cannot be attributed is kept as unattributed with its candidates and accuses none of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ingest.observe.pods import DeviceReport, health_word
+from sickbay.facts import Health
+
+_CLAIM: Final = "claim:"
+UNATTRIBUTED: Final = "unattributed:"
+_SEVERITY: Final = {"Healthy": 0, "Unknown": 1, "Unhealthy": 2}
+
+
+class Held(msgspec.Struct, frozen=True, gc=False, order=True):
+    """One device of an allocation, as far as attribution needs it."""
+
+    device_id: str
+    driver: str
+    pool: str
+    device: str
+    request: str
+    subrequest: str
+    admin: bool
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """What a claim held when it was last allocated."""
+
+    claim_uid: str
+    namespace: str
+    claim: str
+    devices: tuple[Held, ...]
+
+
+class Word(msgspec.Struct, frozen=True, gc=False):
+    """What one Pod says of one device."""
+
+    health: Health
+    health_raw: str | None
+    message: str | None = None
+    containers: tuple[str, ...] = ()
+    reported_as: str = ""
+    candidates: tuple[str, ...] = ()
+    absence: str = ""
+    physical_id: str | None = None
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """The device that a report is about."""
+
+    device_id: str
+    candidates: tuple[str, ...] = ()
+    physical_id: str | None = None
+
+
+def claim_of(report: DeviceReport) -> tuple[str, str] | None:
+    """Return the claim's name and the request of a DRA report, ``None`` for a device plugin's.
+
+    Only the name of the status entry tells the two apart: a plugin's ids may look like anything.
+    """
+    if not report.name.startswith(_CLAIM):
+        return None
+    claim, _, request = report.name.removeprefix(_CLAIM).partition("/")
+    return claim, request
+
+
+def plugin_subject(report: DeviceReport) -> Subject:
+    """Return the device of a device plugin's report; a replica ``X::N`` sits on ``X`` (NVIDIA/k8s-device-plugin)."""
+    card, separator, replica = report.resource_id.rpartition("::")
+    replicated = separator and card and replica.isascii() and replica.isdecimal()
+    return Subject(
+        f"plugin:{report.name}/{report.resource_id}",
+        physical_id=f"plugin:{report.name}/{card}" if replicated else None,
+    )
+
+
+def dra_subject(report: DeviceReport, request: str, allocation: Allocation) -> Subject:
+    """Return the device that a DRA report is about among those allocated to its request."""
+    base, _, sub = request.partition("/")
+    chosen = {
+        held.device_id: held
+        for held in allocation.devices
+        if (not base or held.request == base) and (not sub or not held.subrequest or held.subrequest == sub)
+    }
+    if len(chosen) == 1:
+        return Subject(next(iter(chosen)))
+    found = _matching(report.resource_id, allocation.claim_uid, chosen)
+    if found:
+        return Subject(found)
+    return unattributed(report, allocation.namespace, allocation.claim, tuple(sorted(chosen)))
+
+
+def unattributed(
+    report: DeviceReport, namespace: str, claim: str, candidates: tuple[str, ...] = ()
+) -> Subject:
+    """Return the stand-in for a device that a report does not tell."""
+    return Subject(f"{UNATTRIBUTED}{namespace}/{claim}/{report.resource_id}", candidates)
+
+
+def _matching(resource_id: str, claim_uid: str, chosen: dict[str, Held]) -> str:
+    """Return the one device that ``resource_id`` names: a triple, or a CDI id that is or ends with the device's name."""
+    _, is_cdi, cdi_name = resource_id.partition("=")
+    if not is_cdi:
+        triple = f"dra:{resource_id}"
+        return triple if triple in chosen else ""
+    exact = [key for key, held in chosen.items() if cdi_name in {held.device, f"{claim_uid}-{held.device}"}]
+    if not exact:
+        exact = [key for key, held in chosen.items() if cdi_name.endswith(f"-{held.device}")]
+    return exact[0] if len(exact) == 1 else ""
+
+
+def merge(reports: list[DeviceReport], subject: Subject) -> Word:
+    """Return one word of several reports of one device: the worst one, with every container that has it."""
+    worst = max(
+        reports,
+        key=lambda report: (
+            _SEVERITY[health_word(report.health_raw)],
+            report.health_raw or "",
+            report.message or "",
+            report.name,
+        ),
+    )
+    return Word(
+        health=health_word(worst.health_raw),
+        health_raw=worst.health_raw,
+        message=worst.message,
+        containers=tuple(sorted({report.container for report in reports})),
+        reported_as=worst.name,
+        candidates=subject.candidates,
+        physical_id=subject.physical_id,
+    )

@@ -1,0 +1,287 @@
+"""Known ResourceClaims: on which nodes each is charged, and what it lets a Pod's word be joined to.
+
+A claim whose allocation names one node is charged there. Otherwise it is charged on the nodes of its devices as soon as the
+slices tell all of them, and on node "" until then: it moves as a whole, so that one node never hears two contents of one
+version. A device that was placed once stays placed for that claim, even if its slice goes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from ingest.diff.attribution import Allocation, Held
+from ingest.diff.known import Collection, Known, Moment, Version
+from ingest.diff.pools import PoolKey, SliceCollection
+from ingest.observe.claims import ClaimObservation, claim_fingerprint, observe_claim
+from ingest.observe.fields import Identity, fingerprint
+from sickbay.facts import AllocationResult, ClaimGone, ClaimObserved, Fact
+
+#: Deleted claims whose last allocation is still good for joining a word that comes after the deletion.
+_DEPARTED_MAX: Final = 5_000
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+_decode: Final = msgspec.json.Decoder(ClaimObserved).decode
+
+
+class KnownClaim(Known):
+    """A claim, compact: its content is kept as bytes for the day its slice arrives."""
+
+    __slots__ = (
+        "allocation", "body", "consumer_pods", "deletion_ms", "digest", "extended", "nodes", "owner_pod", "placed",
+        "pod_claim_name", "selector_node",
+    )  # fmt: skip
+
+    def __init__(self, identity: Identity, epoch: int, mark: bytes) -> None:
+        super().__init__(identity, epoch, mark)
+        self.digest = b""
+        self.body = b""
+        #: The last allocation that was not empty: deallocation may be seen before the word that it explains.
+        self.allocation: Allocation | None = None
+        self.consumer_pods: frozenset[str] = frozenset()
+        self.owner_pod = ""
+        self.pod_claim_name: str | None = None
+        self.extended = False
+        self.selector_node = ""
+        self.deletion_ms: int | None = None
+        self.placed: dict[str, str] = {}
+        self.nodes: tuple[str, ...] = ()
+
+
+class ClaimCollection(Collection[KnownClaim, ClaimObservation]):
+    """The known claims."""
+
+    kind: ClassVar[str] = "ResourceClaim"
+
+    def __init__(self, slices: SliceCollection) -> None:
+        super().__init__()
+        self._slices = slices
+        #: Pod uid to the uids of claims that are reserved for it or owned by it.
+        self.by_pod: dict[str, set[str]] = {}
+        #: Pods, by uid, whose words may now be joined differently; the mirror empties it.
+        self.touched: dict[str, None] = {}
+        #: Claims, by namespace and name, that changed; Pods may name them. The mirror empties it.
+        self.touched_names: dict[tuple[str, str], None] = {}
+        self._unplaced: dict[PoolKey, set[str]] = {}
+        self._departed: dict[tuple[str, str], KnownClaim] = {}
+
+    def fingerprint(self, obj: dict[str, Any]) -> bytes:
+        return claim_fingerprint(obj)
+
+    def observe(self, obj: dict[str, Any], moment: Moment) -> ClaimObservation:
+        return observe_claim(obj, at_ms=moment.at_ms, epoch=moment.epoch)
+
+    def find(self, namespace: str, name: str) -> KnownClaim | None:
+        """Return the claim of that name, or the one that had it last."""
+        return self.by_name.get((namespace, name)) or self._departed.get((namespace, name))
+
+    def of_pod(self, pod_uid: str) -> list[KnownClaim]:
+        """Return the claims that are reserved for a Pod or owned by it, by uid."""
+        return [self.by_uid[uid] for uid in sorted(self.by_pod.get(pod_uid, ()))]
+
+    def held_by(self, pod_uid: str) -> list[str]:
+        """Return the devices that are reserved for a Pod; those it only watches (admin access) are not among them."""
+        return sorted(
+            {
+                held.device_id
+                for claim in self.of_pod(pod_uid)
+                if pod_uid in claim.consumer_pods and claim.allocation is not None
+                for held in claim.allocation.devices
+                if not held.admin
+            }
+        )
+
+    def insert(
+        self, identity: Identity, mark: bytes, seen: ClaimObservation, moment: Moment, out: list[Fact]
+    ) -> KnownClaim:
+        known = KnownClaim(identity, moment.epoch, mark)
+        self._departed.pop((identity.namespace, identity.name), None)
+        self._take(known, seen, moment, out)
+        return known
+
+    def change(self, known: KnownClaim, seen: ClaimObservation, moment: Moment, out: list[Fact]) -> bool:
+        before = len(out)
+        self._take(known, seen, moment, out)
+        return len(out) > before
+
+    def _take(self, known: KnownClaim, seen: ClaimObservation, moment: Moment, out: list[Fact]) -> None:
+        fact = seen.fact
+        content = _content(fact)
+        digest = fingerprint((msgspec.Raw(content), seen.selector_node))
+        fresh = digest != known.digest
+        known.digest, known.body = digest, content
+        known.selector_node, known.deletion_ms = seen.selector_node, fact.deletion_requested_at_ms
+        known.extended, known.pod_claim_name = fact.extended_resource, seen.pod_claim_name
+        before = (known.allocation, known.consumer_pods, known.owner_pod)
+        self._unlink(known)
+        known.consumer_pods, known.owner_pod = seen.consumer_pods, seen.owner_pod
+        for pod_uid in _pods(known):
+            self.by_pod.setdefault(pod_uid, set()).add(known.uid)
+        if fact.results:
+            known.allocation = _allocation(fact)
+        held = {result.device_id for result in fact.results}
+        known.placed = {device_id: node for device_id, node in known.placed.items() if device_id in held}
+        self._charge(known, fact, moment.at_ms, out, fresh=fresh)
+        if before != (known.allocation, known.consumer_pods, known.owner_pod):
+            self.touched.update(dict.fromkeys(sorted({*before[1], before[2], *_pods(known)} - {""})))
+            self.touched_names[known.namespace, known.name] = None
+
+    def _charge(
+        self, known: KnownClaim, fact: ClaimObserved, at_ms: int, out: list[Fact], *, fresh: bool
+    ) -> None:
+        """Emit the claim on the nodes it is charged to, and its end on those it has left."""
+        groups = self._groups(known, fact)
+        nodes = tuple(sorted(groups))
+        out.extend(_gone(known, node, at_ms, known.version) for node in known.nodes if node not in groups)
+        out.extend(
+            msgspec.structs.replace(
+                fact,
+                node=node,
+                observed_at_ms=at_ms,
+                epoch=known.epoch,
+                rv=known.rv,
+                results=groups[node],
+                spans_nodes=len(groups) > 1,
+            )
+            for node in nodes
+            if fresh or node not in known.nodes
+        )
+        known.nodes = nodes
+
+    def _groups(
+        self, known: KnownClaim, fact: ClaimObserved, *, wait: bool = True
+    ) -> dict[str, tuple[AllocationResult, ...]]:
+        """Return the results by the node they are charged to; with ``wait`` the claim hears of slices that come later."""
+        if known.selector_node:
+            return {known.selector_node: fact.results}
+        groups: dict[str, list[AllocationResult]] = {}
+        whole = bool(fact.results)
+        for result in fact.results:
+            key = (result.driver, result.pool)
+            node = known.placed.get(result.device_id) or self._slices.node_of(key, result.device)
+            if node:
+                known.placed[result.device_id] = node
+                groups.setdefault(node, []).append(result)
+            else:
+                whole = False
+                if wait:
+                    self._unplaced.setdefault(key, set()).add(known.uid)
+        return {node: tuple(results) for node, results in groups.items()} if whole else {"": fact.results}
+
+    def place(self, pools: dict[PoolKey, None], at_ms: int, out: list[Fact]) -> None:
+        """Look again at claims that waited for the slices of these pools."""
+        for key in pools:
+            waiting = self._unplaced.pop(key, None)
+            for uid in sorted(waiting or ()):
+                known = self.by_uid.get(uid)
+                if known is not None:
+                    self._charge(known, _decode(known.body), at_ms, out, fresh=False)
+
+    def late(
+        self,
+        known: KnownClaim | None,
+        seen: ClaimObservation,
+        moment: Moment,
+        superseded_by: Version,
+        out: list[Fact],
+    ) -> None:
+        fact = seen.fact
+        other = KnownClaim(Identity(fact.claim_uid, fact.namespace, fact.claim, fact.rv), moment.epoch, b"")
+        other.selector_node, other.deletion_ms = seen.selector_node, fact.deletion_requested_at_ms
+        current = () if known is None else known.nodes
+        for node, results in sorted(self._groups(other, fact, wait=False).items()):
+            out.append(msgspec.structs.replace(fact, node=node, results=results))
+            if node not in current:
+                out.append(_gone(other, node, moment.at_ms, superseded_by))
+
+    def end(
+        self,
+        known: KnownClaim | None,
+        seen: ClaimObservation | None,
+        version: Version,
+        moment: Moment,
+        out: list[Fact],
+        *,
+        final: bool,
+    ) -> None:
+        if known is None:
+            if seen is None:
+                return
+            fact = seen.fact
+            known = KnownClaim(
+                Identity(fact.claim_uid, fact.namespace, fact.claim, fact.rv), moment.epoch, b""
+            )
+            known.selector_node, known.deletion_ms = seen.selector_node, fact.deletion_requested_at_ms
+            known.nodes = tuple(sorted(self._groups(known, fact, wait=False)))
+        elif seen is not None:
+            known.deletion_ms = seen.fact.deletion_requested_at_ms
+        after = None if final else moment.heard_ms
+        out.extend(
+            _gone(known, node, moment.at_ms, version, final=final, after=after) for node in known.nodes
+        )
+        self._unlink(known)
+        for held in known.allocation.devices if known.allocation else ():
+            waiting = self._unplaced.get((held.driver, held.pool))
+            if waiting is not None:
+                waiting.discard(known.uid)
+                if not waiting:
+                    del self._unplaced[held.driver, held.pool]
+        self._departed[known.namespace, known.name] = known
+        if len(self._departed) > _DEPARTED_MAX:
+            del self._departed[next(iter(self._departed))]
+
+    def _unlink(self, known: KnownClaim) -> None:
+        for pod_uid in _pods(known):
+            claims = self.by_pod.get(pod_uid)
+            if claims is not None:
+                claims.discard(known.uid)
+                if not claims:
+                    del self.by_pod[pod_uid]
+
+
+def _pods(known: KnownClaim) -> set[str]:
+    return {*known.consumer_pods, known.owner_pod} - {""}
+
+
+def _content(fact: ClaimObserved) -> bytes:
+    return _encode(msgspec.structs.replace(fact, observed_at_ms=0, epoch=0, rv=0))
+
+
+def _allocation(fact: ClaimObserved) -> Allocation:
+    devices = tuple(
+        Held(
+            device_id=result.device_id,
+            driver=result.driver,
+            pool=result.pool,
+            device=result.device,
+            request=result.request,
+            subrequest=result.subrequest,
+            admin=result.admin_access,
+        )
+        for result in fact.results
+    )
+    return Allocation(claim_uid=fact.claim_uid, namespace=fact.namespace, claim=fact.claim, devices=devices)
+
+
+def _gone(
+    known: KnownClaim,
+    node: str,
+    at_ms: int,
+    version: Version,
+    *,
+    final: bool = True,
+    after: int | None = None,
+) -> ClaimGone:
+    return ClaimGone(
+        node=node,
+        observed_at_ms=at_ms,
+        epoch=version[0],
+        rv=version[1],
+        claim_uid=known.uid,
+        namespace=known.namespace,
+        claim=known.name,
+        deletion_requested_at_ms=known.deletion_ms,
+        final_state_known=final,
+        gone_after_ms=after,
+    )

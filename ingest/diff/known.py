@@ -1,0 +1,218 @@
+"""The known set of one resource type: who is known, in which version, and who is gone.
+
+What is common to pods, slices, claims and nodes stands here: identity by uid, versions that only rise, late and repeated
+frames, name reuse, deletion and tombstones (reference faults, W1, W4, W17, W21). What an object means stands in the modules
+beside it. Nothing here may depend on the order of a list.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from ingest.observe.fields import Identity, read_identity
+from sickbay.facts import Fact
+
+#: ``(epoch, resourceVersion)``, compared within one resource type only.
+Version: TypeAlias = tuple[int, int]
+Outcome: TypeAlias = Literal["added", "changed", "same", "late"]
+
+#: resourceVersions remembered for each object, so that a replayed stretch of a watch is told from late evidence. Beyond it a
+#: replay repeats facts, whose derived ids make them repeats everywhere.
+_SEEN_MAX: Final = 8
+#: Deleted objects remembered for each resource type, oldest forgotten first: a uid never comes back, its frames may.
+_GONE_MAX: Final = 20_000
+
+
+class Moment(msgspec.Struct, frozen=True, gc=False):
+    """When and as of which version something is applied."""
+
+    at_ms: int
+    epoch: int
+    #: The version of the frame or LIST that is applied.
+    rv: int
+    #: When this resource type was last heard of before: what vanished since, vanished after that.
+    heard_ms: int
+
+
+class Known:
+    """One known object; subclasses add what they compare."""
+
+    __slots__ = ("epoch", "mark", "name", "namespace", "rv", "seen", "uid")
+
+    def __init__(self, identity: Identity, epoch: int, mark: bytes) -> None:
+        self.uid = identity.uid
+        self.namespace = identity.namespace
+        self.name = identity.name
+        self.epoch = epoch
+        self.rv = identity.rv
+        #: Fingerprint of the raw parts that are read.
+        self.mark = mark
+        self.seen: tuple[int, ...] = ()
+
+    @property
+    def version(self) -> Version:
+        """The version that the known set holds."""
+        return (self.epoch, self.rv)
+
+    def advance(self, epoch: int, rv: int) -> None:
+        """Move to a newer version."""
+        self.seen = (*self.seen, self.rv)[-_SEEN_MAX:] if epoch == self.epoch else ()
+        self.epoch, self.rv = epoch, rv
+
+
+class _Gone(msgspec.Struct, frozen=True, gc=False):
+    """A tombstone: the version of the deletion, and the versions seen before it."""
+
+    epoch: int
+    rv: int
+    seen: tuple[int, ...]
+
+
+K = TypeVar("K", bound=Known)
+#: What an observer returns.
+Seen = TypeVar("Seen")
+
+
+class Collection(ABC, Generic[K, Seen]):
+    """The known objects of one resource type."""
+
+    kind: ClassVar[str]
+    namespaced: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.by_uid: dict[str, K] = {}
+        self.by_name: dict[tuple[str, str], K] = {}
+        #: ``path: reason`` of parts that could not be used; the mirror parks and empties it after each object.
+        self.problems: list[str] = []
+        #: Paths of fields that nobody reads; the mirror counts and empties it.
+        self.unread: list[str] = []
+        self._gone: dict[str, _Gone] = {}
+
+    @abstractmethod
+    def fingerprint(self, obj: dict[str, Any]) -> bytes:
+        """Return a fingerprint of the raw parts that are read.
+
+        It is taken of everything that is emitted, for it raises UnicodeEncodeError for a text that cannot be told.
+        """
+
+    @abstractmethod
+    def observe(self, obj: dict[str, Any], moment: Moment) -> Seen:
+        """Read the object; raises ObjectError before anything is changed."""
+
+    @abstractmethod
+    def insert(self, identity: Identity, mark: bytes, seen: Seen, moment: Moment, out: list[Fact]) -> K:
+        """Return the new known object and emit what it says."""
+
+    @abstractmethod
+    def change(self, known: K, seen: Seen, moment: Moment, out: list[Fact]) -> bool:
+        """Take over a newer version, whose number ``known`` holds already; return whether a fact came of it."""
+
+    @abstractmethod
+    def late(
+        self, known: K | None, seen: Seen, moment: Moment, superseded_by: Version, out: list[Fact]
+    ) -> None:
+        """Emit what a version older than ``superseded_by`` said; the known set stays as it is."""
+
+    @abstractmethod
+    def end(
+        self,
+        known: K | None,
+        seen: Seen | None,
+        version: Version,
+        moment: Moment,
+        out: list[Fact],
+        *,
+        final: bool,
+    ) -> None:
+        """Emit the end of an object; ``seen`` is its final state when there is one."""
+
+    def settle(self, moment: Moment, out: list[Fact]) -> None:
+        """Emit what follows from all objects of a frame together; called once after each frame."""
+
+    def put(self, obj: dict[str, Any], moment: Moment, out: list[Fact]) -> Outcome:
+        """Apply one version of one object.
+
+        Raises ObjectError, with nothing changed, when it cannot be read.
+        """
+        identity = read_identity(obj, self.kind, namespaced=self.namespaced)
+        known = self.by_uid.get(identity.uid)
+        if known is None:
+            return self._put_new(obj, identity, moment, out)
+        version = (moment.epoch, identity.rv)
+        if version > (known.epoch, known.rv):
+            mark = self.fingerprint(obj)
+            if mark == known.mark:
+                known.advance(*version)
+                return "same"
+            seen = self.observe(obj, moment)
+            known.advance(*version)
+            known.mark = mark
+            return "changed" if self.change(known, seen, moment, out) else "same"
+        if identity.rv == known.rv or identity.rv in known.seen:
+            return "same"
+        self.fingerprint(obj)
+        self.late(known, self.observe(obj, moment), moment, known.version, out)
+        known.seen = (identity.rv, *known.seen)[-_SEEN_MAX:]
+        return "late"
+
+    def _put_new(self, obj: dict[str, Any], identity: Identity, moment: Moment, out: list[Fact]) -> Outcome:
+        version = (moment.epoch, identity.rv)
+        gone = self._gone.get(identity.uid)
+        if gone is not None and version <= (gone.epoch, gone.rv):
+            if identity.rv == gone.rv or identity.rv in gone.seen:
+                return "same"
+            self.fingerprint(obj)
+            self.late(None, self.observe(obj, moment), moment, (gone.epoch, gone.rv), out)
+            self._gone[identity.uid] = _Gone(gone.epoch, gone.rv, (identity.rv, *gone.seen)[-_SEEN_MAX:])
+            return "late"
+        mark, seen = self.fingerprint(obj), self.observe(obj, moment)
+        other = self.by_name.get((identity.namespace, identity.name))
+        if other is not None and version <= other.version:
+            self.late(None, seen, moment, other.version, out)
+            self._bury(identity.uid, other.version, (identity.rv,))
+            return "late"
+        if other is not None:
+            self._remove(other, None, version, moment, out, final=False)
+        known = self.insert(identity, mark, seen, moment, out)
+        self.by_uid[known.uid] = known
+        self.by_name[known.namespace, known.name] = known
+        return "added"
+
+    def delete(self, obj: dict[str, Any], moment: Moment, out: list[Fact]) -> Outcome:
+        """Apply a DELETED event. Raises ObjectError when the object cannot be told."""
+        identity = read_identity(obj, self.kind, namespaced=self.namespaced)
+        version = (moment.epoch, identity.rv)
+        known = self.by_uid.get(identity.uid)
+        if known is None:
+            if identity.uid in self._gone:
+                return "same"
+            self.fingerprint(obj)
+            self.end(None, self.observe(obj, moment), version, moment, out, final=True)
+            self._bury(identity.uid, version, ())
+            return "changed"
+        self.fingerprint(obj)
+        final = self.observe(obj, moment) if version >= known.version else None
+        self._remove(known, final, max(version, known.version), moment, out, final=True)
+        return "changed"
+
+    def vanish(self, known: K, moment: Moment, out: list[Fact]) -> None:
+        """A LIST no longer has the object: it was deleted while nobody looked."""
+        version = max((moment.epoch, moment.rv), known.version)
+        self._remove(known, None, version, moment, out, final=False)
+
+    def _remove(
+        self, known: K, seen: Seen | None, version: Version, moment: Moment, out: list[Fact], *, final: bool
+    ) -> None:
+        self.end(known, seen, version, moment, out, final=final)
+        del self.by_uid[known.uid]
+        if self.by_name.get((known.namespace, known.name)) is known:
+            del self.by_name[known.namespace, known.name]
+        self._bury(known.uid, version, (*known.seen, known.rv)[-_SEEN_MAX:])
+
+    def _bury(self, uid: str, version: Version, seen: tuple[int, ...]) -> None:
+        self._gone[uid] = _Gone(*version, seen)
+        if len(self._gone) > _GONE_MAX:
+            del self._gone[next(iter(self._gone))]

@@ -1,0 +1,100 @@
+"""Known Nodes: what each has and can still give. Liveness is not here but in ``ingest.diff.leases``."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from ingest.diff.known import Collection, Known, Moment, Version
+from ingest.observe.fields import Identity, fingerprint
+from ingest.observe.nodes import NodeObservation, node_fingerprint, observe_node
+from sickbay.facts import Fact, NodeGone
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class KnownNode(Known):
+    """A Node by the digest of what is kept of it."""
+
+    __slots__ = ("digest",)
+
+    def __init__(self, identity: Identity, epoch: int, mark: bytes) -> None:
+        super().__init__(identity, epoch, mark)
+        self.digest = b""
+
+
+class NodeCollection(Collection[KnownNode, NodeObservation]):
+    """The known Nodes."""
+
+    kind: ClassVar[str] = "Node"
+    namespaced: ClassVar[bool] = False
+
+    def fingerprint(self, obj: dict[str, Any]) -> bytes:
+        return node_fingerprint(obj)
+
+    def observe(self, obj: dict[str, Any], moment: Moment) -> NodeObservation:
+        return observe_node(obj, at_ms=moment.at_ms, epoch=moment.epoch)
+
+    def insert(
+        self, identity: Identity, mark: bytes, seen: NodeObservation, moment: Moment, out: list[Fact]
+    ) -> KnownNode:
+        known = KnownNode(identity, moment.epoch, mark)
+        self._take(known, seen, out)
+        return known
+
+    def change(self, known: KnownNode, seen: NodeObservation, moment: Moment, out: list[Fact]) -> bool:
+        del moment  # the fact holds it
+        return self._take(known, seen, out)
+
+    @staticmethod
+    def _take(known: KnownNode, seen: NodeObservation, out: list[Fact]) -> bool:
+        content = msgspec.structs.replace(seen.fact, observed_at_ms=0, epoch=0, rv=0)
+        digest = fingerprint((msgspec.Raw(_encode(content)),))
+        if digest == known.digest:
+            return False
+        known.digest = digest
+        out.append(seen.fact)
+        return True
+
+    def late(
+        self,
+        known: KnownNode | None,
+        seen: NodeObservation,
+        moment: Moment,
+        superseded_by: Version,
+        out: list[Fact],
+    ) -> None:
+        out.append(seen.fact)
+        if known is None:
+            out.append(
+                _gone(seen.fact.node, seen.fact.node_uid, superseded_by, moment.at_ms, after=moment.heard_ms)
+            )
+
+    def end(
+        self,
+        known: KnownNode | None,
+        seen: NodeObservation | None,
+        version: Version,
+        moment: Moment,
+        out: list[Fact],
+        *,
+        final: bool,
+    ) -> None:
+        name, uid = ("", "") if seen is None else (seen.fact.node, seen.fact.node_uid)
+        if known is not None:
+            name, uid = known.name, known.uid
+        if uid:
+            out.append(_gone(name, uid, version, moment.at_ms, after=None if final else moment.heard_ms))
+
+
+def _gone(name: str, uid: str, version: Version, at_ms: int, *, after: int | None) -> NodeGone:
+    return NodeGone(
+        node=name,
+        observed_at_ms=at_ms,
+        epoch=version[0],
+        rv=version[1],
+        node_uid=uid,
+        final_state_known=after is None,
+        gone_after_ms=after,
+    )
