@@ -30,13 +30,15 @@ class KnownClaim(Known):
 
     __slots__ = (
         "allocation", "body", "consumer_pods", "deletion_ms", "digest", "extended", "nodes", "owner_pod", "placed",
-        "pod_claim_name", "selector_node",
+        "pod_claim_name", "selector_node", "told",
     )  # fmt: skip
 
     def __init__(self, identity: Identity, epoch: int, mark: bytes) -> None:
         super().__init__(identity, epoch, mark)
         self.digest = b""
         self.body = b""
+        #: Version under which the content was last told.
+        self.told: Version = (0, 0)
         #: The last allocation that was not empty: deallocation may be seen before the word that it explains.
         self.allocation: Allocation | None = None
         self.consumer_pods: frozenset[str] = frozenset()
@@ -111,6 +113,8 @@ class ClaimCollection(Collection[KnownClaim, ClaimObservation]):
         digest = fingerprint((msgspec.Raw(content), seen.selector_node))
         fresh = digest != known.digest
         known.digest, known.body = digest, content
+        if fresh:
+            known.told = known.version
         known.selector_node, known.deletion_ms = seen.selector_node, fact.deletion_requested_at_ms
         known.extended, known.pod_claim_name = fact.extended_resource, seen.pod_claim_name
         before = (known.allocation, known.consumer_pods, known.owner_pod)
@@ -194,6 +198,9 @@ class ClaimCollection(Collection[KnownClaim, ClaimObservation]):
             out.append(msgspec.structs.replace(fact, node=node, results=results))
             if node not in current:
                 out.append(_gone(other, node, moment.at_ms, superseded_by))
+        if known is not None and (fact.epoch, fact.rv) > known.told:
+            # what equals the last content told is not told again: without this the late version would stand as the newest
+            self._charge(known, _decode(known.body), moment.at_ms, out, fresh=True)
 
     def end(
         self,

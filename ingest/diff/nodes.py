@@ -9,19 +9,23 @@ import msgspec
 from ingest.diff.known import Collection, Known, Moment, Version
 from ingest.observe.fields import Identity, fingerprint
 from ingest.observe.nodes import NodeObservation, node_fingerprint, observe_node
-from sickbay.facts import Fact, NodeGone
+from sickbay.facts import Fact, NodeGone, NodeObserved
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
+_decode: Final = msgspec.json.Decoder(NodeObserved).decode
 
 
 class KnownNode(Known):
     """A Node by the digest of what is kept of it."""
 
-    __slots__ = ("digest",)
+    __slots__ = ("body", "digest", "told")
 
     def __init__(self, identity: Identity, epoch: int, mark: bytes) -> None:
         super().__init__(identity, epoch, mark)
         self.digest = b""
+        #: What was last told, without time and version.
+        self.body = b""
+        self.told: Version = (0, 0)
 
 
 class NodeCollection(Collection[KnownNode, NodeObservation]):
@@ -49,11 +53,11 @@ class NodeCollection(Collection[KnownNode, NodeObservation]):
 
     @staticmethod
     def _take(known: KnownNode, seen: NodeObservation, out: list[Fact]) -> bool:
-        content = msgspec.structs.replace(seen.fact, observed_at_ms=0, epoch=0, rv=0)
-        digest = fingerprint((msgspec.Raw(_encode(content)),))
+        content = _encode(msgspec.structs.replace(seen.fact, observed_at_ms=0, epoch=0, rv=0))
+        digest = fingerprint((msgspec.Raw(content),))
         if digest == known.digest:
             return False
-        known.digest = digest
+        known.digest, known.body, known.told = digest, content, known.version
         out.append(seen.fact)
         return True
 
@@ -66,6 +70,13 @@ class NodeCollection(Collection[KnownNode, NodeObservation]):
         out: list[Fact],
     ) -> None:
         out.append(seen.fact)
+        if known is not None and (seen.fact.epoch, seen.fact.rv) > known.told:
+            # what equals the last content told is not told again: without this the late version would stand as the newest
+            out.append(
+                msgspec.structs.replace(
+                    _decode(known.body), observed_at_ms=moment.at_ms, epoch=known.epoch, rv=known.rv
+                )
+            )
         if known is None:
             out.append(
                 _gone(seen.fact.node, seen.fact.node_uid, superseded_by, moment.at_ms, after=moment.heard_ms)

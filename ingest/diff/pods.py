@@ -55,7 +55,7 @@ class PodCollection(Collection[KnownPod, PodObservation]):
         content = msgspec.structs.replace(fact, observed_at_ms=0, epoch=0, rv=0)
         digest = fingerprint((msgspec.Raw(_encode(content)),))
         if digest != known.digest:
-            known.digest = digest
+            known.digest, known.told = digest, known.version
             out.append(fact)
         known.deletion_ms = fact.deletion_requested_at_ms
         known.claims, known.extended_claim = fact.claims, fact.extended_claim
@@ -110,14 +110,18 @@ class PodCollection(Collection[KnownPod, PodObservation]):
     ) -> None:
         fact = seen.fact
         pod = known or _stranger(seen, moment.epoch)
-        out.append(fact)
+        # between two versions of equal content it would stand as the newest: the second was never told
+        if known is None or (fact.epoch, fact.rv) < known.told or known.node != fact.node:
+            out.append(fact)
         waits = known is not None and self.words.keep_late(known, seen)
         words, _ = self.words.read(pod, seen.reports, with_unresolved=not waits)
         out.extend(
             health(pod, device_id, word, (fact.epoch, fact.rv), moment.at_ms, live=not seen.terminal)
             for device_id, word in sorted(words.items())
         )
-        if known is None:
+        if known is not None:
+            self.words.restate(known, words, (fact.epoch, fact.rv), moment.at_ms, out)
+        else:
             self.words.end(pod, seen, superseded_by, moment.at_ms, out)
         if known is None or known.node != fact.node:
             out.append(_gone(pod, fact.node, moment.at_ms, superseded_by, final=known is not None))

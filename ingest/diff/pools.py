@@ -161,18 +161,28 @@ class SliceCollection(Collection[KnownSlice, SliceObservation]):
         out: list[Fact],
     ) -> None:
         """A taint that came and went is evidence, so a late version of an effective device is told with its own version."""
-        del (
-            known,
-            moment,
-            superseded_by,
-        )  # only the pool's present state decides, and each fact holds its own version
+        del known  # only the pool's present state decides
         pool = self._pools.get((seen.driver, seen.pool))
         if pool is None or pool.effective != seen.generation:
             return
         for device in seen.devices:
             published = pool.devices.get(device.fact.device)
-            if published is not None and published.record.digest != device.digest:
-                out.append(msgspec.structs.replace(device.fact, physical_id=published.physical_id))
+            if published is None or published.record.digest == device.digest:
+                continue
+            out.append(msgspec.structs.replace(device.fact, physical_id=published.physical_id))
+            # what equals the last content told is not told again: without this the late version would stand as the newest
+            if (device.fact.epoch, device.fact.rv) > published.version:
+                pool.devices[device.fact.device] = msgspec.structs.replace(published, version=superseded_by)
+                out.append(
+                    msgspec.structs.replace(
+                        _decode(published.record.body),
+                        physical_id=published.physical_id,
+                        pool_generation=pool.effective,
+                        observed_at_ms=moment.at_ms,
+                        epoch=superseded_by[0],
+                        rv=superseded_by[1],
+                    )
+                )
 
     def end(
         self,

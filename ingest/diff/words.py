@@ -52,13 +52,15 @@ class KnownPod(Known):
 
     __slots__ = (
         "allocations", "claims", "deletion_ms", "digest", "ended", "extended_claim", "flushed", "history", "named",
-        "node", "terminal", "words",
+        "node", "terminal", "told", "word_versions", "words",
     )  # fmt: skip
 
     def __init__(self, identity: Identity, epoch: int, mark: bytes) -> None:
         super().__init__(identity, epoch, mark)
         self.node = ""
         self.digest = b""
+        #: Version under which the Pod's own content was last told.
+        self.told: Version = (0, 0)
         self.terminal = False
         self.deletion_ms: int | None = None
         self.claims: tuple[PodClaim, ...] = ()
@@ -71,6 +73,8 @@ class KnownPod(Known):
         self.allocations: dict[str, Allocation] = {}
         #: Device id to the last word told.
         self.words: dict[str, Word] = {}
+        #: Device id to the version under which that was.
+        self.word_versions: dict[str, Version] = {}
         #: Devices whose frozen word was told already.
         self.ended: frozenset[str] = frozenset()
         #: The wait is over: what has no claim is told as unattributed.
@@ -142,6 +146,31 @@ class Words:
         del known.history[:-HISTORY_MAX]
         return True
 
+    def restate(
+        self, known: KnownPod, late: dict[str, Word], version: Version, at_ms: int, out: list[Fact]
+    ) -> None:
+        """Say again, with the newest version, what a late one seems to have changed.
+
+        What equals the last word told is not told again, so the late version would otherwise stand as the newest.
+        """
+        if known.terminal:
+            return
+        for device_id in sorted(late):
+            word = known.words.get(device_id)
+            if word is None:
+                if device_id in known.ended or known.uid in self.waiting:
+                    continue
+                word = msgspec.structs.replace(
+                    late[device_id],
+                    health="Unknown",
+                    health_raw=None,
+                    message=None,
+                    absence="report_vanished",
+                )
+            elif version < known.word_versions[device_id]:
+                continue
+            _tell(known, device_id, word, known.version, at_ms, out)
+
     def end(
         self, known: KnownPod, seen: PodObservation | None, version: Version, at_ms: int, out: list[Fact]
     ) -> None:
@@ -160,8 +189,7 @@ class Words:
             words, _ = self.read(known, snapshot.reports)
             for device_id, word in sorted(words.items()):
                 if device_id not in told and known.words.get(device_id) != word:
-                    known.words[device_id] = word
-                    out.append(health(known, device_id, word, snapshot.version, at_ms, live=snapshot.live))
+                    _tell(known, device_id, word, snapshot.version, at_ms, out, live=snapshot.live)
 
     def _compare(
         self,
@@ -181,22 +209,21 @@ class Words:
                 if before.absence:
                     continue
                 if _is_attributed_now(device_id, before, reported):
-                    del known.words[device_id]
+                    del known.words[device_id], known.word_versions[device_id]
                     out.append(health(known, device_id, before, snapshot.version, at_ms, live=False))
                     continue
                 word = msgspec.structs.replace(
                     before, health="Unknown", health_raw=None, message=None, absence="report_vanished"
                 )
             if word is not None and word != before:
-                known.words[device_id] = word
-                out.append(health(known, device_id, word, snapshot.version, at_ms))
+                _tell(known, device_id, word, snapshot.version, at_ms, out)
         if not (snapshot.running and complete):
             return
         spoken_for = {candidate for word in known.words.values() for candidate in word.candidates}
         for device_id in self._claims.held_by(known.uid):
             if device_id not in known.words and device_id not in spoken_for:
-                known.words[device_id] = word = Word("Unknown", None, absence="never_reported")
-                out.append(health(known, device_id, word, snapshot.version, at_ms))
+                word = Word("Unknown", None, absence="never_reported")
+                _tell(known, device_id, word, snapshot.version, at_ms, out)
 
     def _freeze(
         self, known: KnownPod, version: Version, words: dict[str, Word], at_ms: int, out: list[Fact]
@@ -208,7 +235,7 @@ class Words:
             for device_id in sorted(last.keys() - known.ended)
         )
         known.ended |= last.keys()
-        known.words = {}
+        known.words, known.word_versions = {}, {}
 
     # --- whose word it is --------------------------------------------------------------------------------------------
 
@@ -278,6 +305,20 @@ def _is_attributed_now(device_id: str, word: Word, reported: set[tuple[str, str]
     """Whether an unattributed word's report is still there, so that another device has it now."""
     # unattributed:<namespace>/<claim>/<resourceID>: only the last part may hold a slash.
     return device_id.startswith(UNATTRIBUTED) and (word.reported_as, device_id.split("/", 2)[2]) in reported
+
+
+def _tell(
+    known: KnownPod,
+    device_id: str,
+    word: Word,
+    version: Version,
+    at_ms: int,
+    out: list[Fact],
+    *,
+    live: bool = True,
+) -> None:
+    known.words[device_id], known.word_versions[device_id] = word, version
+    out.append(health(known, device_id, word, version, at_ms, live=live))
 
 
 def health(

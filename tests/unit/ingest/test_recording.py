@@ -91,6 +91,21 @@ def read(path, content=None, **options):
     return frames, parked
 
 
+class Pipe(io.RawIOBase):
+    """Gives one piece for each read, as a pipe does, and fails when asked for more than it was told to give."""
+
+    def __init__(self, pieces):
+        self.pieces = list(pieces)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        piece = self.pieces.pop(0) if self.pieces else b""
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "recording"
@@ -394,6 +409,12 @@ def test_a_compressed_file_cut_anywhere_gives_what_is_before_and_one_parked(
     assert {0, 1, 2, 3, 4, 5, 6} == set(counts)
 
 
+def test_a_last_line_that_is_whole_is_read_though_the_end_of_the_file_is_missing(path):
+    """Only the checksum is cut off: every frame is there, and the cut is still reported."""
+    frames, parked = read(path, gzip.compress(line(0) + b"\n" + line(1))[:-8])
+    assert (2, [""]) == (len(frames), [one.raw for one in parked])
+
+
 @pytest.mark.parametrize("form", ["gzip", "zstd"])
 def test_corrupt_compressed_data_gives_what_is_before_and_one_parked(path, form):
     """A flipped bit, and bytes after the end, are found and named; frames that were read are whole ones."""
@@ -447,11 +468,13 @@ def test_utf_16_is_named(path):
         read(path, line(0).decode().encode("utf-16"))
 
 
-def test_a_binary_file_without_newlines_is_refused_within_the_limit(path):
-    """No more than the limit is read to tell."""
-    path.write_bytes(b"\xaa" * 1_000_000)
+def test_endless_binary_input_is_refused_within_the_limit(monkeypatch):
+    """No more than about twice the limit is read to tell, so a pipe that never ends is refused too."""
+    pipe = Pipe([b"\xaa" * 1000] * 1000)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(pipe, 1000)))
     with pytest.raises(RecordingError, match="is no recording"):
-        read(path, max_line_bytes=10_000, chunk_bytes=1000)
+        open_recording("-", on_parked=unexpected, max_line_bytes=10_000, chunk_bytes=1000)
+    assert len(pipe.pieces) > 970
 
 
 def test_a_missing_file_and_a_directory_are_errors_with_a_remedy(tmp_path):
@@ -472,21 +495,6 @@ def test_the_beginning_may_be_broken(path):
 
 
 # --- standard input ---------------------------------------------------------------------------------------------------
-
-
-class Pipe(io.RawIOBase):
-    """Gives one piece for each read, as a pipe does, and fails when asked for more than it was told to give."""
-
-    def __init__(self, pieces):
-        self.pieces = list(pieces)
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        piece = self.pieces.pop(0) if self.pieces else b""
-        buffer[: len(piece)] = piece
-        return len(piece)
 
 
 def test_a_dash_is_standard_input_and_live_lines_come_at_once(monkeypatch):
@@ -566,3 +574,12 @@ def test_an_event_that_cannot_be_opened_is_parked(path, old, new, reason):
     frames, parked = read(path, event.replace(old, new) + b"\n" + event)
     assert 1 == len(frames)
     assert reason in parked[0].reason
+
+
+def test_every_depth_of_nesting_is_read_or_parked(path):
+    """An event is decoded in steps, and each has its own limit: at no depth does one that passes break the next."""
+    event = encode(wrap_fact(GONE))
+    lines = [event[:-1] + b',"deep":' + b"[" * depth + b"]" * depth + b"}" for depth in range(600, 1000)]
+    frames, parked = read(path, b"\n".join(lines))
+    assert 400 == len(frames) + len(parked)
+    assert {"nested too deeply"} == {one.reason[:17] for one in parked}
