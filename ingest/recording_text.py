@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 #: Longest line, document or list item that is read; design, faults W15 (a Pod with a very large status is 2 to 4 MiB).
-UNIT_BYTES_DEFAULT: Final = 16 * 1024 * 1024
+UNIT_BYTES_DEFAULT: Final = 64 << 20
 
 #: How much of something unreadable is kept to be shown.
 RAW_BYTES: Final = 4096

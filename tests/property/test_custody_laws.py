@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from custody_histories import DAY_MS, PROBED, SHORT, histories, with_requests
 from custody_run import Run
-from facts_of import tick
+from facts_of import plugin, tick, word
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -166,3 +166,15 @@ def test_facts_older_than_the_horizon_are_moved_into_the_base_without_a_trace(fa
     assert [d for d in long.decisions if d.KIND != "alert_raised"] == [
         d for d in trimmed.decisions if d.KIND != "alert_raised"
     ]
+
+
+def test_an_old_word_of_a_pod_that_is_long_gone_opens_nothing():
+    """A source that ended keeps its last version: what it said before is late, however late it turns up."""
+    run = Run()
+    run.each([word(plugin(1), "Healthy", 1_000, 10), word(plugin(1), "Healthy", 5_000, 20, live=False)])
+    run.until(DAY_MS)
+    run.state.timeline.trim()
+    decided = run.step(word(plugin(1), "Unhealthy", DAY_MS, 15))
+
+    assert ["alert_raised"] == [d.KIND for d in decided]
+    assert "in_service" == run.phase(plugin(1))

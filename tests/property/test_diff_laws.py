@@ -226,9 +226,13 @@ def _timeless(fact: Fact) -> Fact:
     )
 
 
-def silence_free(told: dict[str, bytes]) -> dict[str, bytes]:
+def silence_free(told: dict[str, bytes]) -> dict[str, dict[str, Any]]:
+    """Leave out how silence was told, and so the version under which a word came back after one."""
+    contents = {key: json.loads(value) for key, value in told.items()}
     return {
-        key: value for key, value in told.items() if b'"absence":""' in value or b'"absence"' not in value
+        key: content | {"rv": 0} if "absence" in content else content
+        for key, content in contents.items()
+        if content.get("absence", "") == ""
     }
 
 

@@ -1,0 +1,153 @@
+"""The laws of the breaker: it follows from a count, whoever counts it, in whatever batches, on whichever worker."""
+
+from __future__ import annotations
+
+import msgspec
+from facts_of import tick
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sickbay.decisions import BreakerClosed, BreakerOpened, CensusTaken
+from streams.breaker import BREAKER, CLUSTER, BreakerState
+
+_settings = settings(max_examples=120, deadline=None)
+WINDOW_MS, QUIET_MS = BreakerState().policy.window_ms, BreakerState().policy.quiet_ms
+DRIVERS = ("gpu", "nic")
+
+
+@st.composite
+def histories(draw):
+    """Censuses of two partitions and ticks, in order of event time."""
+    at_ms, events = 1_000_000, []
+    for _ in range(draw(st.integers(1, 14))):
+        at_ms += draw(st.sampled_from([0, 1_000, 60_000, 200_000, 400_000]))
+        if draw(st.booleans()):
+            events.append(tick(at_ms))
+            continue
+        adverse = draw(
+            st.lists(
+                st.tuples(
+                    st.sampled_from(DRIVERS),
+                    st.integers(1, 3),
+                    st.integers(0, 7),
+                    st.sampled_from(["", "", "i"]),
+                ),
+                max_size=8,
+            )
+        )
+        events.append(
+            CensusTaken(
+                node="",
+                at_ms=at_ms,
+                partition=draw(st.integers(0, 1)),
+                known={name: draw(st.integers(0, 60)) for name in DRIVERS},
+                adverse=tuple((name, f"n{n}|{name}-{d}", at_ms, by) for name, n, d, by in adverse),
+            )
+        )
+    return events
+
+
+def walk(events):
+    """Every event with what was decided on it."""
+    state, log = BreakerState(), []
+    for event in events:
+        state, decided = BREAKER.step(state, (event,))
+        log.append((event, decided))
+    return state, log
+
+
+def adverse_now(log, at_ms, scope):
+    """Count again, naively: the newest word on each device inside the window."""
+    newest = {}
+    for event, _ in log:
+        if isinstance(event, CensusTaken):
+            for name, device, turned_ms, by in event.adverse:
+                newest[device] = (name, turned_ms, by)
+    counted = [
+        (device, by)
+        for device, (name, turned_ms, by) in newest.items()
+        if turned_ms > at_ms - WINDOW_MS and scope in (CLUSTER, f"driver:{name}")
+    ]
+    nodes = {device.split("|")[0] for device, by in counted if by}
+    return sum(1 for _, by in counted if not by or len(nodes) > 1)
+
+
+@given(histories())
+@_settings
+def test_a_breaker_opens_exactly_when_the_count_exceeds_the_threshold(events):
+    """At every step, for every scope: open follows from a naive count over the history."""
+    state, log = walk(events)
+    for index, (event, decided) in enumerate(log):
+        at_ms = event.at_ms if isinstance(event, CensusTaken) else event.observed_at_ms
+        for opened in (d for d in decided if isinstance(d, BreakerOpened)):
+            assert opened.adverse == adverse_now(log[: index + 1], at_ms, opened.scope)
+            assert opened.adverse > opened.threshold >= 3
+            assert opened.threshold * 10 >= opened.known
+    for scope in (CLUSTER, *(f"driver:{name}" for name in DRIVERS)):
+        known = sum(
+            count
+            for counts in state.known.values()
+            for name, count in counts.items()
+            if scope in (CLUSTER, f"driver:{name}")
+        )
+        if scope not in state.open:
+            assert adverse_now(log, state.now_ms, scope) <= max(3, -(-known // 10))
+
+
+@given(histories())
+@_settings
+def test_every_step_settles_and_a_replay_gives_the_same_state(events):
+    """Nothing is left to say after a step; folding facts and decisions is enough."""
+    state, log = walk(events)
+    replayed = BREAKER.fold(BreakerState(), [x for event, decided in log for x in (event, *decided)])
+
+    assert () == BREAKER.decide(state)
+    assert state == replayed
+
+
+@given(histories(), st.data())
+@_settings
+def test_a_restart_at_any_point_decides_the_same(events, data):
+    """The state is data: it survives being written and read."""
+    cut = data.draw(st.integers(0, len(events)))
+    state, log = walk(events[:cut])
+    state = msgspec.json.decode(msgspec.json.encode(state), type=BreakerState)
+    for event in events[cut:]:
+        state, decided = BREAKER.step(state, (event,))
+        log.append((event, decided))
+
+    assert walk(events) == (state, log)
+
+
+@given(histories())
+@_settings
+def test_opened_and_closed_take_turns_and_everything_closes_in_the_end(events):
+    """A scope is opened once until it is closed, not before its quiet time, and silence closes all."""
+    state, log = walk(events)
+    end_ms = state.now_ms + WINDOW_MS
+    for at_ms in (end_ms, end_ms + QUIET_MS):
+        state, decided = BREAKER.step(state, (tick(at_ms),))
+        log.append((tick(at_ms), decided))
+    opened = {}
+    for _, decided in log:
+        for decision in decided:
+            if isinstance(decision, BreakerOpened):
+                assert decision.scope not in opened
+                opened[decision.scope] = decision.at_ms
+            elif isinstance(decision, BreakerClosed):
+                assert opened.pop(decision.scope) == decision.opened_at_ms
+                assert decision.at_ms - decision.opened_at_ms >= QUIET_MS
+
+    assert ({}, {}, {}) == (opened, state.open, state.adverse)
+
+
+@given(histories(), st.data())
+@_settings
+def test_a_census_that_is_heard_twice_changes_nothing(events, data):
+    """Delivered again at once, or after the next event: the same devices, counted once."""
+    repeated = list(events)
+    index = data.draw(st.integers(0, len(events) - 1))
+    repeated.insert(index + 1, events[index])
+
+    assert walk(events)[0] == walk(repeated)[0]
+    assert [d for _, ds in walk(events)[1] for d in ds] == [d for _, ds in walk(repeated)[1] for d in ds]
