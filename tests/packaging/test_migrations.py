@@ -190,10 +190,11 @@ def test_the_audit_log_is_never_taken_back(tmp_path):
     path = migrated(tmp_path)
     engine = sqlite_engine(path, read_only=False)
     before = objects(path, views=True)
-    with pytest.raises(StoreError, match="holds the audit log and is never taken back"), writing(engine, "x") as connection:
-        configuration = schema.alembic_configuration()
+    configuration = schema.alembic_configuration()
+    with writing(engine, "refused") as connection:
         configuration.attributes["connection"] = connection
-        command.downgrade(configuration, "base")
+        with pytest.raises(StoreError, match="holds the audit log and is never taken back"):
+            command.downgrade(configuration, "base")
     engine.dispose()
     assert before == objects(path, views=True)
 

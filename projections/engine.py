@@ -1,0 +1,324 @@
+"""The store: events in, rows and positions out, in one transaction.
+
+``Store.write`` is the only way in. It writes the log, the read models and the checkpoint together, so a crash leaves all of a
+batch or none of it, and a batch that is delivered again is skipped by its position. It decides nothing, and it keeps nothing
+in memory between two calls: other processes may write the other partitions of the same database.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+from sqlalchemy import Connection, Engine, Table, select
+
+from projections import custody, schema
+from projections.chain import first_head, next_hash
+from projections.database import create_file, reading, sqlite_engine, store_path, writing
+from projections.digest import digests, table_digest
+from projections.log import (
+    Position,
+    initialise,
+    live_generation,
+    load_positions,
+    park_items,
+    read_page,
+    unknown_kinds,
+)
+from projections.records import OPENED_KINDS, LogRecord, ParkedItem, log_row, projected
+from projections.rows import insert_tuples, known_events, upsert
+from projections.tables import checkpoint, event_log, read_model, store_meta
+from sickbay.envelope import partition_of
+from sickbay.errors import StoreError
+from sickbay.topics import PARTITIONS_DEFAULT, broadcast_stream
+
+#: Source of a store that follows no Kafka topic. One that does is named ``<cluster id>/<topic id>``.
+EMBEDDED: Final = "embedded"
+
+#: Events read at a time by ``Store.read``: a few megabytes.
+_PAGE_EVENTS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A set of read models that live, are rebuilt and are switched together.
+
+    ``apply`` takes decoded records of the ``wanted`` kinds in log order, writes rows of the given generation in the given
+    transaction, and must give equal rows for equal logs, however they are cut into batches. Each of ``tables`` has a column
+    ``generation``.
+    """
+
+    name: str
+    tables: tuple[Table, ...]
+    wanted: frozenset[str]
+    apply: Callable[[Connection, int, Sequence[LogRecord]], None]
+
+
+CUSTODY: Final = Projection(custody.NAME, custody.TABLES, custody.WANTED, custody.apply)
+
+
+class Written(NamedTuple):
+    """What one batch came to; the three add up to its length."""
+
+    rows: int
+    #: At or before the checkpoint: delivered again.
+    skipped: int
+    #: Already in the partition under another offset: an event that was sent twice is one event.
+    repeats: int
+
+
+class Store:
+    """An open store. Use as a context manager, or ``close`` it."""
+
+    def __init__(
+        self, engine: Engine, place: str, source_id: str, partitions: int, projections: tuple[Projection, ...]
+    ) -> None:
+        self.engine: Final = engine
+        self.place: Final = place
+        self.source_id: Final = source_id
+        self.partitions: Final = partitions
+        self.projections: Final = projections
+        self._opened_kinds: Final = OPENED_KINDS.union(*(projection.wanted for projection in projections))
+
+    @classmethod
+    def open(
+        cls,
+        place: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        read_only: bool = False,
+        partitions: int | None = None,
+        source_id: str | None = None,
+        projections: tuple[Projection, ...] = (CUSTODY,),
+    ) -> Self:
+        """Open the store at a path or ``sqlite:///`` URL.
+
+        ``create`` makes the file (mode 0600) and the schema when there is none, with ``partitions`` partitions (default 8)
+        that follow ``source_id`` (default the embedded log). Both are pinned then: a later caller that names others is
+        refused. Raises StoreError with the remedy: missing, not a database, unwritable, locked, of another schema, another
+        source or another partition count.
+        """
+        assert not (create and read_only), "a store that is created is written"
+        path = store_path(place)
+        if create:
+            create_file(path)
+        elif not path.exists():
+            raise StoreError(f"{path}: there is no store; `sickbay replay` or `sickbay migrate` makes one")
+        engine = sqlite_engine(path, read_only=read_only)
+        try:
+            return cls._opened(engine, str(path), create, read_only, partitions, source_id, projections)
+        except BaseException:
+            engine.dispose()
+            raise
+
+    @classmethod
+    def _opened(
+        cls,
+        engine: Engine,
+        place: str,
+        create: bool,
+        read_only: bool,
+        partitions: int | None,
+        source_id: str | None,
+        projections: tuple[Projection, ...],
+    ) -> Self:
+        with reading(engine, place) as connection:
+            is_new = create and schema.revision_of(connection) is None
+        if is_new:
+            with writing(engine, place) as connection:
+                if schema.revision_of(connection) is None:
+                    schema.upgrade_within(connection, place)
+        with reading(engine, place) as connection:
+            schema.require_head(connection, place)
+            meta = connection.execute(select(store_meta.c.source_id, store_meta.c.partition_count)).first()
+            known = set(connection.execute(select(read_model.c.name)).scalars())
+        missing = [projection for projection in projections if projection.name not in known]
+        if (meta is None or missing) and not read_only:
+            with writing(engine, place) as connection:
+                names = [projection.name for projection in projections]
+                initialise(connection, source_id or EMBEDDED, partitions or PARTITIONS_DEFAULT, names)
+            with reading(engine, place) as connection:
+                meta = connection.execute(
+                    select(store_meta.c.source_id, store_meta.c.partition_count)
+                ).first()
+        if meta is None:
+            raise StoreError(f"{place} holds no events yet; `sickbay replay --db {place}` writes some")
+        if source_id is not None and source_id != meta.source_id:
+            raise StoreError(
+                f"{place} follows the log {meta.source_id!r} and not {source_id!r}: its positions mean nothing there;"
+                " give another database"
+            )
+        if partitions is not None and partitions != meta.partition_count:
+            raise StoreError(
+                f"{place} has {meta.partition_count} partitions and not {partitions}; use its own number, or replay into a new"
+                " database"
+            )
+        return cls(engine, place, meta.source_id, meta.partition_count, projections)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- reading ---
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """One snapshot, for the questions in ``projections.audit`` and ``projections.explain``."""
+        return reading(self.engine, self.place)
+
+    def positions(self) -> dict[int, Position]:
+        """Return the position of every partition that has events."""
+        with self.reading() as connection:
+            return load_positions(connection)
+
+    def read(self, partition: int, from_offset: int = 0, limit: int | None = None) -> Iterator[LogRecord]:
+        """Yield the events of a partition from an offset on, in order, ``limit`` at most.
+
+        Pages by (partition, offset), never by a sequence, so a reader that stops and comes back misses nothing.
+        """
+        left = limit
+        while left is None or left > 0:
+            with self.reading() as connection:
+                page = read_page(
+                    connection,
+                    partition,
+                    from_offset,
+                    _PAGE_EVENTS if left is None else min(left, _PAGE_EVENTS),
+                )
+            yield from page
+            if not page:
+                return
+            from_offset = page[-1].offset + 1
+            left = None if left is None else left - len(page)
+
+    def digests(self) -> dict[str, str]:
+        """Return table -> digest of the log, the positions and the live rows of every read model."""
+        with self.reading() as connection:
+            result = {table.name: table_digest(connection, table) for table in (event_log, checkpoint)}
+            for projection in self.projections:
+                result |= digests(connection, projection.tables, live_generation(connection, projection.name))
+        return result
+
+    # --- writing ---
+
+    def write(self, records: Sequence[LogRecord], *, park: Sequence[ParkedItem] = ()) -> Written:
+        """Write a batch, its read models and the positions in one transaction.
+
+        Records of one partition must come in order of offset; gaps are allowed. What stands before the checkpoint is skipped.
+        A record without ``chain`` is chained here, and a repeat of an event is then skipped too; a record with ``chain`` must
+        fit the head, so a repeat or a second writer is refused. Raises StoreError, and CodecError for an event that read
+        models need and this build cannot read; nothing is written then.
+        """
+        with writing(self.engine, self.place) as connection:
+            positions = load_positions(connection)
+            fresh = self._fresh(records, positions)
+            skipped = len(records) - len(fresh)
+            kept = self._link(connection, fresh, positions)
+            insert_tuples(connection, event_log, [log_row(record, record.chain) for record in kept])
+            self._project(connection, kept)
+            upsert(
+                connection,
+                checkpoint,
+                [
+                    {"partition_number": partition} | positions[partition]._asdict()
+                    for partition in sorted({record.partition for record in fresh})
+                ],
+            )
+            park_items(connection, [*park, *unknown_kinds(kept)])
+        return Written(rows=len(kept), skipped=skipped, repeats=len(fresh) - len(kept))
+
+    def park(self, items: Sequence[ParkedItem]) -> None:
+        """Keep what could not be used, with its place and the reason; the same thing twice is kept once."""
+        if items:
+            with writing(self.engine, self.place) as connection:
+                park_items(connection, items)
+
+    def _fresh(self, records: Sequence[LogRecord], positions: dict[int, Position]) -> list[LogRecord]:
+        """Return the records at or after the checkpoints, checked for order and decoded where somebody needs it."""
+        fresh: list[LogRecord] = []
+        last: dict[int, int] = {}
+        for record in records:
+            partition, offset, envelope, *_ = record
+            if not 0 <= partition < self.partitions:
+                raise StoreError(
+                    f"event {envelope.event_id}: partition {partition} does not exist, {self.place} has"
+                    f" {self.partitions}; use the partition count of the store"
+                )
+            if offset <= last.get(partition, -1):
+                raise StoreError(
+                    f"event {envelope.event_id}: offset {offset} of partition {partition} follows {last[partition]};"
+                    " give records in the order of the log"
+                )
+            last[partition] = offset
+            if partition in positions and offset < positions[partition].next_offset:
+                continue
+            if envelope.kind in self._opened_kinds:
+                self._require_partition(record)
+                event = projected(record)
+                fresh.append(LogRecord(partition, offset, envelope, record.data, record.chain, event))
+            else:
+                fresh.append(record)
+        return fresh
+
+    def _require_partition(self, record: LogRecord) -> None:
+        """Refuse an event in a partition that is not its node's: two writers would meet in one row."""
+        stream = record.envelope.stream_id
+        if not stream or stream == broadcast_stream(record.partition):
+            return
+        right = partition_of(stream, self.partitions)
+        if right != record.partition:
+            raise StoreError(
+                f"event {record.envelope.event_id} of {stream!r} stands in partition {record.partition} and belongs to {right}"
+                f" of {self.partitions}; the log was written with another partition count, replay it into a new database"
+            )
+
+    def _link(
+        self, connection: Connection, fresh: Sequence[LogRecord], positions: dict[int, Position]
+    ) -> list[LogRecord]:
+        """Return the records that are new, each with its chain, and move the positions past all of them."""
+        unchained: dict[int, list[str]] = {}
+        for record in fresh:
+            if not record.chain:
+                unchained.setdefault(record.partition, []).append(record.envelope.event_id)
+        known = {
+            (partition, event_id)
+            for partition, ids in unchained.items()
+            for event_id in known_events(connection, event_log, partition, ids)
+        }
+        kept: list[LogRecord] = []
+        for record in fresh:
+            partition, offset, envelope, data, chain, event = record
+            position = positions.get(partition) or Position(0, first_head(partition), 0)
+            identity = (partition, envelope.event_id)
+            is_repeat = identity in known
+            head = position.chain_head if is_repeat else next_hash(position.chain_head, data)
+            if chain and is_repeat:
+                raise StoreError(
+                    f"event {envelope.event_id} at partition {partition} offset {offset} is in the log already; leave the chain"
+                    " to the store, and it drops repeats"
+                )
+            if chain and chain != head:
+                raise StoreError(
+                    f"event {envelope.event_id} at partition {partition} offset {offset} does not continue the log, whose head"
+                    f" is {position.chain_head.hex()}; only one writer may own a partition, start it again from the positions of"
+                    " the store"
+                )
+            if not is_repeat:
+                known.add(identity)
+                kept.append(record if chain else LogRecord(partition, offset, envelope, data, head, event))
+            positions[partition] = Position(offset + 1, head, max(position.newest_ms, envelope.at_ms))
+        return kept
+
+    def _project(self, connection: Connection, records: Sequence[LogRecord]) -> None:
+        for projection in self.projections:
+            wanted = [record for record in records if record.envelope.kind in projection.wanted]
+            if wanted:
+                projection.apply(connection, live_generation(connection, projection.name), wanted)
