@@ -179,7 +179,9 @@ def store_error(error: Exception, place: str) -> StoreError:
     for prefix, remedy in _REMEDIES:
         if name.startswith(prefix):
             return StoreError(f"{place} {remedy} ({cause})")
-    return StoreError(f"{place} cannot be used: {cause}")
+    return StoreError(
+        f"{place} cannot be used: {cause}; check the file with `sickbay verify`, or restore it from a copy"
+    )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
-from sqlalchemy import Connection, Engine, Table, select
+from sqlalchemy import Connection, Engine, Table, select, update
 
 from projections import custody, schema
 from projections.chain import first_head, next_hash
@@ -234,6 +234,17 @@ class Store:
             )
             park_items(connection, [*park, *unknown_kinds(kept)])
         return Written(rows=len(kept), skipped=skipped, repeats=len(fresh) - len(kept))
+
+    def end_source(self) -> None:
+        """Note that the source was read to its end, so that others may write after it."""
+        with writing(self.engine, self.place) as connection:
+            connection.execute(update(store_meta).values(source_ended=1))
+
+    @property
+    def source_ended(self) -> bool:
+        """Whether the source was read to its end."""
+        with self.reading() as connection:
+            return bool(connection.execute(select(store_meta.c.source_ended)).scalar())
 
     def park(self, items: Sequence[ParkedItem]) -> None:
         """Keep what could not be used, with its place and the reason; the same thing twice is kept once."""

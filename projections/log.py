@@ -109,6 +109,7 @@ def initialise(connection: Connection, source_id: str, partitions: int, names: I
                 "meta_id": 1,
                 "source_id": source_id,
                 "partition_count": partitions,
+                "source_ended": 0,
                 "created_by": f"sickbay {_build()}",
             },
         )

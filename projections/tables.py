@@ -119,6 +119,8 @@ store_meta: Final = _table(
     _number("meta_id", key=True),
     _text("source_id"),
     _number("partition_count"),
+    #: 1 once what the source holds was read to its end: nothing of it can come any more.
+    _number("source_ended"),
     _text("created_by"),
     CheckConstraint("meta_id = 1", name="single_row"),
 )

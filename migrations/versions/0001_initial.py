@@ -89,7 +89,7 @@ def _log() -> None:
     _create(
         "store_meta",
         "n meta_id",
-        "t source_id; n partition_count; t created_by",
+        "t source_id; n partition_count source_ended; t created_by",
         sa.CheckConstraint("meta_id = 1", name=op.f("ck_store_meta_single_row")),
     )
     _create("parked", "t parked_id", "n seq; t place reason; b raw; n raw_bytes at_ms?")

@@ -221,7 +221,7 @@ def test_a_password_in_a_url_is_not_echoed():
         ("SQLITE_TOOBIG", "park the event"),
         ("SQLITE_CONSTRAINT_NOTNULL", "two writers"),
         ("SQLITE_CANTOPEN_ISDIR", "cannot be opened"),
-        ("SQLITE_ODD", "sickbay doctor"),
+        ("SQLITE_ODD", "sickbay verify"),
     ],
 )
 def test_errors_that_cannot_be_caused_here_have_their_words(name, words):
