@@ -34,7 +34,8 @@ class Decider(Generic[Fact, Decision, State]):
 
     def step(self, state: State, facts: Iterable[Fact]) -> tuple[State, tuple[Decision, ...]]:
         """Live: absorb the facts that wait together, then decide once for what they add up to."""
-        decisions = self.decide(self.fold(state, facts))
-        settled = self.fold(state, decisions)
+        absorbed = self.fold(state, facts)
+        decisions = self.decide(absorbed)
+        settled = self.fold(absorbed, decisions)
         assert not decisions or not self.decide(settled), "decide() did not reach its fixed point"
         return settled, decisions

@@ -7,8 +7,10 @@ exit code (README, "Exit codes").
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from importlib.metadata import version
+from contextlib import suppress
+from typing import NoReturn
 
 import click
 
@@ -45,9 +47,20 @@ class _Lazy(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command and hand its answer on; a reader of a pipe that leaves early, as `head` does, is no failure."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # what is still buffered goes nowhere, or the interpreter would complain of it when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(0) from None
+        return result
+
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("sickbay"), prog_name="sickbay")
+@click.version_option(package_name="sickbay", prog_name="sickbay")
 @click.option("--verbose", "-v", is_flag=True, help="Log what is being done.")
 def cli(verbose: bool) -> None:
     """Replay incidents of Kubernetes accelerators, and ask what was decided and why.
@@ -66,16 +79,27 @@ def cli(verbose: bool) -> None:
 def main() -> None:
     """Run the command line and exit with the code of what happened."""
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="sickbay", standalone_mode=False)
     except click.exceptions.Abort:
         raise SystemExit(130) from None
     except click.ClickException as error:
         error.show()
         raise SystemExit(error.exit_code) from None
     except SickbayError as error:
-        click.echo(f"sickbay: {error}", err=True)
-        raise SystemExit(error.exit_code) from None
-    except BrokenPipeError:
-        # the reader of a pipe closed it, as `head` does; nothing is wrong
-        sys.stderr.close()
-        raise SystemExit(0) from None
+        _fail(str(error), error.exit_code)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(f"{place}{error.strerror or error}; check the place that is read or written, and run again", 1)
+    except Exception as error:
+        logging.getLogger(__name__).info("what went wrong", exc_info=True)
+        _fail(f"internal error: {error!r}; please report it with the output of `sickbay --verbose …`", 1)
+
+
+def _fail(problem: str, exit_code: int) -> NoReturn:
+    """Say on one line what went wrong, and exit."""
+    from sickbay.cli.output import printable
+
+    click.echo(f"sickbay: {printable(' '.join(problem.split()))}", err=True)
+    with suppress(OSError):
+        sys.stdout.close()  # what could not be written must not be tried again when the interpreter ends
+    raise SystemExit(exit_code)

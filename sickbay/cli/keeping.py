@@ -38,7 +38,7 @@ def rebuild(db: str, accept_difference: bool, form: str) -> None:
     with Store.open(db) as store:
         built = rebuild_projection(store, CUSTODY, accept_difference=accept_difference)
     rows = [
-        (table, "equal" if live == new else "differs", new)
+        (str(table), "equal" if live == new else "differs", new)
         for table, (live, new) in sorted(built.digests.items())
     ]
     output.print_rows(("table", "compared", "digest"), rows, form)

@@ -61,8 +61,12 @@ def read_policy(path: str | None) -> Policy:
         return Policy()
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise PolicyError(
+            f"{path}: cannot be read ({error.strerror}); give the path of a policy document"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise PolicyError(f"{path}: cannot be read ({error}); save it as UTF-8") from error
     return policy_from_yaml(text, place=path)
 
 

@@ -8,6 +8,7 @@ spreadsheet would run is quoted (X6).
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TextIO
@@ -84,12 +85,15 @@ def print_rows(
 
 
 def _json_line(value: Mapping[str, Any]) -> str:
-    return _encoder.encode(value).decode() + "\n"
+    text = _encoder.encode(value).decode()
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    return text + "\n"
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON document on one line."""
-    sys.stdout.write(_encoder.encode(value).decode() + "\n")
+    sys.stdout.write(_json_line(value))
 
 
 def _cell(value: Any) -> Any:

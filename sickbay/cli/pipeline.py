@@ -7,13 +7,11 @@ whatever the number of workers. Workers write their own partitions; the store ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Final
 
 import msgspec
 
@@ -23,22 +21,18 @@ from ingest.prefetch import Prefetcher
 from ingest.recording import Ignored, read_recordings
 from projections.engine import Store
 from projections.records import ParkedItem
-from sickbay.cli.folding import TICK_MS, Fold, on_grid
-from sickbay.decisions import CensusTaken, Decision
-from sickbay.envelope import derived_id, partition_of
-from sickbay.errors import RecordingError, SickbayError
-from sickbay.events import KINDS
+from sickbay.cli import interrupts
+from sickbay.cli.folding import TICK_MS, on_grid
+from sickbay.cli.folds import Folds, LocalFolds, ProcessFolds
+from sickbay.decisions import CensusTaken
+from sickbay.envelope import derived_id
+from sickbay.errors import RecordingError
 from sickbay.facts import BreakerStateChanged, Fact, PodGone, PolicyChanged, Tick
 from sickbay.policy import Policy
 from streams.breaker import BREAKER, BreakerState
 
-#: A worker that says nothing for this long is lost; folding one slot takes milliseconds, a write waits for its turn.
-_WORKER_TIMEOUT_S: Final = 300
 #: Facts that may wait for one slot; above it a slot is folded in parts, so memory stays bounded.
 _SLOT_FACTS_LIMIT: Final = 50_000
-
-_encoder: Final = msgspec.msgpack.Encoder()
-_decoders: Final = {kind: msgspec.msgpack.Decoder(cls) for kind, cls in KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +57,9 @@ class Options:
             *sorted(self.nodes),
         ]
         for path in self.paths:
+            if not Path(path).is_file():  # standard input and pipes can be read once only, and not for this
+                parts.append(path)
+                continue
             try:
                 with Path(path).open("rb") as stream:
                     head = stream.read(65_536)
@@ -85,169 +82,6 @@ class Outcome:
     ignored: Ignored = field(default_factory=Ignored)
 
 
-class Folds(Protocol):
-    """Where slots go: fold workers in this process or in others."""
-
-    def slot(self, facts: list[Fact], to_ms: int) -> None:
-        """Take the facts of a slot."""
-        ...
-
-    def census(self) -> list[CensusTaken]:
-        """Wait for what the slot's partitions tell the breaker."""
-        ...
-
-    def breaker(self, decisions: Sequence[Decision], at_ms: int) -> None:
-        """Make every partition hear of the breaker."""
-        ...
-
-    def policy(self, fact: PolicyChanged) -> None:
-        """Put a policy in force."""
-        ...
-
-    def finish(self) -> None:
-        """Write what is left."""
-        ...
-
-    def close(self) -> None:
-        """Let go of everything; after an error what was not written is lost, and done again by the next run."""
-        ...
-
-
-class LocalFolds:
-    """All partitions in this process."""
-
-    def __init__(self, store: Store) -> None:
-        self._fold = Fold(range(store.partitions), store.partitions, store.write)
-        self._census: list[CensusTaken] = []
-
-    def slot(self, facts: list[Fact], to_ms: int) -> None:
-        self._census = self._fold.slot(facts, to_ms)
-
-    def census(self) -> list[CensusTaken]:
-        return self._census
-
-    def breaker(self, decisions: Sequence[Decision], at_ms: int) -> None:
-        self._fold.breaker(decisions, at_ms)
-
-    def policy(self, fact: PolicyChanged) -> None:
-        self._fold.policy(fact)
-
-    def finish(self) -> None:
-        self._fold.flush()
-
-    def close(self) -> None:
-        return
-
-
-class ProcessFolds:
-    """Partitions spread over worker processes: worker ``w`` of ``n`` has the partitions that leave ``w`` modulo ``n``."""
-
-    def __init__(self, store: Store, workers: int) -> None:
-        self._total = store.partitions
-        self._workers = workers
-        self._pipes: list[Connection] = []
-        self._processes = []
-        context = get_context("spawn")
-        for index in range(workers):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_work,
-                args=(theirs, store.place, list(range(index, store.partitions, workers)), store.partitions),
-                daemon=True,
-            )
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
-
-    def _send(self, message: Sequence[tuple[str, Any]]) -> None:
-        for pipe, content in zip(self._pipes, message, strict=True):
-            try:
-                pipe.send(content)
-            except OSError as error:
-                raise self._lost(pipe) from error
-
-    def _receive(self, pipe: Connection) -> Any:
-        if not pipe.poll(_WORKER_TIMEOUT_S):
-            raise SickbayError(
-                f"a fold worker said nothing for {_WORKER_TIMEOUT_S} s; run again with --workers 1"
-            )
-        try:
-            content = pipe.recv()
-        except EOFError:
-            raise SickbayError("a fold worker died; run again, the log goes on where it stopped") from None
-        if isinstance(content, BaseException):
-            raise content
-        return content
-
-    def _lost(self, pipe: Connection) -> BaseException:
-        with suppress(SickbayError, OSError):
-            if pipe.poll(1):
-                content = pipe.recv()
-                if isinstance(content, BaseException):
-                    return content
-        return SickbayError("a fold worker died; run again, the log goes on where it stopped")
-
-    def slot(self, facts: list[Fact], to_ms: int) -> None:
-        shares: list[list[tuple[str, bytes]]] = [[] for _ in range(self._workers)]
-        for fact in facts:
-            number = getattr(fact, "partition", None)
-            if number is None:
-                number = partition_of(fact.node, self._total)
-            shares[number % self._workers].append((fact.KIND, _encoder.encode(fact)))
-        self._send([("slot", (share, to_ms)) for share in shares])
-
-    def census(self) -> list[CensusTaken]:
-        return [census for pipe in self._pipes for census in self._receive(pipe)]
-
-    def breaker(self, decisions: Sequence[Decision], at_ms: int) -> None:
-        self._send([("breaker", (list(decisions), at_ms))] * self._workers)
-
-    def policy(self, fact: PolicyChanged) -> None:
-        self._send([("policy", fact)] * self._workers)
-
-    def finish(self) -> None:
-        self._send([("finish", None)] * self._workers)
-        for pipe in self._pipes:
-            self._receive(pipe)
-
-    def close(self) -> None:
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.join(timeout=30)
-            if process.is_alive():
-                process.terminate()
-                process.join(timeout=30)
-
-
-def _work(pipe: Connection, place: str, numbers: list[int], total: int) -> None:
-    """Run one fold worker until the pipe closes; an error is sent back and ends it."""
-    try:
-        with Store.open(place) as store:
-            fold = Fold(numbers, total, store.write)
-            while True:
-                verb, content = pipe.recv()
-                if verb == "slot":
-                    share, to_ms = content
-                    facts = [cast("Fact", _decoders[kind].decode(data)) for kind, data in share]
-                    pipe.send(fold.slot(facts, to_ms))
-                elif verb == "breaker":
-                    fold.breaker(*content)
-                elif verb == "policy":
-                    fold.policy(content)
-                else:
-                    fold.flush()
-                    pipe.send(None)
-    except EOFError:
-        return
-    except BaseException as error:  # noqa: BLE001 - it crosses to the reading process, which raises it
-        with suppress(OSError):
-            pipe.send(
-                error if isinstance(error, SickbayError) else SickbayError(f"a fold worker failed: {error!r}")
-            )
-
-
 class Replay:
     """One replay into one store."""
 
@@ -260,6 +94,8 @@ class Replay:
         self._breaker = BreakerState(policy=options.policy.breaker)
         self._mirror = Mirror(options.policy.reading, store.partitions)
         self._parked: list[ParkedItem] = []
+        #: Place and reason of the first thing that was parked.
+        self._first = ""
         self._latest: dict[tuple[str, ...], Fact] | None = {} if options.from_ms is not None else None
         self._waiting = False
         self._prefetcher: Prefetcher | None = None
@@ -268,13 +104,16 @@ class Replay:
     def run(self) -> Outcome:
         """Replay everything; raises RecordingError and StoreError."""
         workers = min(self._options.workers, self._store.partitions)
-        folds: Folds = LocalFolds(self._store) if workers <= 1 else ProcessFolds(self._store, workers)
+        with interrupts.held() if workers > 1 else nullcontext():
+            folds: Folds = LocalFolds(self._store) if workers <= 1 else ProcessFolds(self._store, workers)
+            prefetcher = Prefetcher(workers) if workers > 1 else nullcontext()
         try:
-            with Prefetcher(workers) if workers > 1 else nullcontext() as self._prefetcher:
+            with prefetcher as self._prefetcher:
                 self._run(folds)
             self._settle(folds)
             folds.finish()
             self._store.park(self._parked)
+            self._store.end_source()
         finally:
             folds.close()
         return self.outcome
@@ -294,10 +133,16 @@ class Replay:
                 slot_end_ms = max(slot_end_ms, end_ms)
             slot += facts
         if slot_end_ms is None:
+            self._store.park(self._parked)
+            first = (
+                f"; the first of {self.outcome.parked} that could not be used is {self._first}"
+                if self._first
+                else ""
+            )
             raise RecordingError(
                 f"{', '.join(self._options.paths)}: no usable frame"
-                f"{' in the given time' if self._options.from_ms or self._options.until_ms else ''}; `sickbay replay --help`"
-                " names the formats that are read"
+                f"{' in the given time' if self._options.from_ms or self._options.until_ms else ''}{first};"
+                " `sickbay replay --help` names the formats that are read"
             )
         self._slot(folds, slot, slot_end_ms)
         if self._options.until_ms is not None and self._options.until_ms > slot_end_ms:
@@ -397,6 +242,7 @@ class Replay:
 
     def _park(self, parked: Parked) -> None:
         self.outcome.parked += 1
+        self._first = self._first or f"{parked.place}: {parked.reason}"
         self._parked.append(ParkedItem(parked.place, parked.reason, parked.raw.encode(), parked.at_ms))
         if len(self._parked) >= 1000:
             self._store.park(self._parked)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ingest.recording import open_recording
 from projections.audit import audit_view
 from projections.engine import Store
 from sickbay.cli import output
@@ -49,6 +50,14 @@ def default_workers(paths: tuple[str, ...]) -> int:
     """Return one worker for each core, and one for small recordings, where starting processes costs more than it saves."""
     size = sum(Path(p).stat().st_size if Path(p).is_file() else 0 for p in paths)
     return min(os.cpu_count() or 1, PARTITIONS_DEFAULT) if size > 4_000_000 else 1
+
+
+def _require_recordings(paths: tuple[str, ...]) -> None:
+    """Raise RecordingError for a file that is no recording before a store is made that is pinned to it."""
+    for path in paths:
+        # a pipe can be read once only, and not for this
+        if path != "-" and (Path(path).is_file() or not Path(path).exists()):
+            open_recording(path, on_parked=lambda _: None).close()
 
 
 @contextmanager
@@ -106,6 +115,7 @@ def replay(
         workers=workers or default_workers(files),
         step_ms=step_ms,
     )
+    _require_recordings(files)
     with (
         _progress(quiet) as on_progress,
         Store.open(db, create=True, partitions=PARTITIONS_DEFAULT, source_id=options.source_id()) as store,
@@ -185,6 +195,9 @@ _EPISODE_FIELDS = (
     "verification",
 )
 
+_INCIDENT_FIELDS = ("cause", "scope", "opened_at_ms", "closed_at_ms", "outcome")
+_MOVE_FIELDS = ("namespace", "pod", "planned_at_ms", "state", "finished_at_ms", "outcome")
+
 
 def _episodes(store: Store) -> dict[Any, dict[str, Any]]:
     view = audit_view("episodes")
@@ -200,17 +213,35 @@ def _doubts(store: Store) -> dict[Any, dict[str, Any]]:
     return {(row["node"], row["device_id"], row["unknown_since_ms"]): row for row in rows}
 
 
+def _incidents(store: Store) -> dict[Any, dict[str, Any]]:
+    view = audit_view("node-incidents")
+    with store.reading() as connection:
+        rows = [dict(zip(view.columns, row, strict=True)) for row in view.rows(connection)]
+    return {row["incident_id"]: row | {"device_id": ""} for row in rows}
+
+
+def _moves(store: Store) -> dict[Any, dict[str, Any]]:
+    view = audit_view("moves")
+    with store.reading() as connection:
+        rows = [dict(zip(view.columns, row, strict=True)) for row in view.rows(connection)]
+    return {row["move_id"]: row for row in rows}
+
+
 def _told(row: dict[str, Any], fields: tuple[str, ...]) -> str:
     parts = [f"{output.name_of(f)} {output.shown(f, row[f])}" for f in fields if row.get(f) not in (None, "")]
     return ", ".join(parts)
 
 
 def differences(base: Store, other: Store) -> list[Difference]:
-    """Return the episodes and Unknown runs that appear, vanish or move between two stores of one recording."""
+    """Return the episodes, Unknown runs, node incidents and moves of workloads that appear, vanish or move between two stores
+    of one recording.
+    """
     found: list[Difference] = []
     for what, left, right, fields in (
         ("episode", _episodes(base), _episodes(other), _EPISODE_FIELDS),
         ("unknown run", _doubts(base), _doubts(other), ("unknown_since_ms", "ended_ms", "restricted")),
+        ("node incident", _incidents(base), _incidents(other), _INCIDENT_FIELDS),
+        ("move", _moves(base), _moves(other), _MOVE_FIELDS),
     ):
         for key in sorted(left.keys() | right.keys(), key=str):
             one, two = left.get(key), right.get(key)
@@ -272,7 +303,8 @@ def what_if(
     workers: int | None,
     form: str,
 ) -> None:
-    """Decide recordings again under another policy and show which episodes appear, vanish or move.
+    """Decide recordings again under another policy and show which episodes, Unknown runs, node incidents and moves of workloads
+    appear, vanish or move.
 
     Nothing is written to a store: the result is a difference, never history.
 
@@ -316,7 +348,7 @@ def what_if(
         ),
         found,
         form,
-        empty="no episode and no Unknown run differs",
+        empty="no episode, Unknown run, node incident or move differs",
     )
     if outcome.parked:
         output.note(f"parked: {outcome.parked} that could not be used, under both policies alike")

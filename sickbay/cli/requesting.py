@@ -38,6 +38,11 @@ def ask(store: Store, node: str, request: Fact) -> list[CustodyDecision]:
 
     Raises StoreError when another writer gets in between.
     """
+    if not store.source_ended:
+        raise StoreError(
+            f"{store.place}: its replay was interrupted, and a request must not take the places of what is still to come;"
+            " run the replay again to its end first"
+        )
     number = partition_of(node, store.partitions)
     written: list[LogRecord] = []
     fold = Fold([number], store.partitions, written.extend)

@@ -17,8 +17,6 @@ NOT_OURS = {
     ".import_linter_cache", ".hypothesis",
 }  # fmt: skip
 LINES_MAX = 400
-#: The one longer module: every fact that can stand in the log, in one list that is read from top to bottom.
-LONGER = {"sickbay/facts.py": 700}
 
 # Each pattern is written so that it does not match itself.
 REGISTRY_HOSTS = re.compile(
@@ -87,14 +85,9 @@ def test_a_module_is_at_most_400_lines() -> None:
     too_long = {
         name: lines
         for name, text in modules(tests=False).items()
-        if (lines := len(text.splitlines())) > LONGER.get(name, LINES_MAX)
+        if (lines := len(text.splitlines())) > LINES_MAX
     }
     assert {} == too_long
-
-
-def test_the_exceptions_to_the_length_are_still_needed() -> None:
-    """A module that was split leaves the list of exceptions."""
-    assert [] == [name for name in LONGER if len(texts()[name].splitlines()) <= LINES_MAX]
 
 
 @pytest.mark.parametrize("tests", [False, True])

@@ -1,0 +1,103 @@
+"""Facts: what was seen, or asked for. Past tense, immutable, the public contract of ``sickbay.facts``.
+
+A fact says what a source said and never what it means: health words, taints and quantities are kept as they came.
+Absent is ``None``, and ``None`` is never healthy and never zero. Times are milliseconds since the Unix epoch, UTC.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from sickbay.facts.base import Fact, Health, Resource, Scalar
+from sickbay.facts.broadcasts import (
+    BreakerStateChanged,
+    EpochChanged,
+    PolicyChanged,
+    ResyncCompleted,
+    Tick,
+    WatchGapFound,
+)
+from sickbay.facts.devices import (
+    DeviceHealthObserved,
+    DevicePublished,
+    DeviceWithdrawn,
+    NumaAffinity,
+    PoolObserved,
+    Taint,
+)
+from sickbay.facts.nodes import NodeGone, NodeLeaseLapsed, NodeLeaseResumed, NodeObserved
+from sickbay.facts.requests import (
+    CanaryReported,
+    ClaimsGateRequested,
+    HoldRequested,
+    MoveReported,
+    ProbeReported,
+    ReleaseRequested,
+    Request,
+)
+from sickbay.facts.workloads import (
+    AllocationResult,
+    ClaimGone,
+    ClaimObserved,
+    ClaimReference,
+    Consumer,
+    Container,
+    NodeAllocatableEntry,
+    PodClaim,
+    PodGone,
+    PodObserved,
+)
+
+__all__ = [
+    "FACTS",
+    "AllocationResult",
+    "BreakerStateChanged",
+    "Broadcast",
+    "CanaryReported",
+    "ClaimGone",
+    "ClaimObserved",
+    "ClaimReference",
+    "ClaimsGateRequested",
+    "Consumer",
+    "Container",
+    "DeviceFact",
+    "DeviceHealthObserved",
+    "DevicePublished",
+    "DeviceWithdrawn",
+    "EpochChanged",
+    "Fact",
+    "Health",
+    "HoldRequested",
+    "MoveReported",
+    "NodeAllocatableEntry",
+    "NodeGone",
+    "NodeLeaseLapsed",
+    "NodeLeaseResumed",
+    "NodeObserved",
+    "NumaAffinity",
+    "PodClaim",
+    "PodGone",
+    "PodObserved",
+    "PolicyChanged",
+    "PoolObserved",
+    "ProbeReported",
+    "ReleaseRequested",
+    "Request",
+    "Resource",
+    "ResyncCompleted",
+    "Scalar",
+    "Taint",
+    "Tick",
+    "WatchGapFound",
+]
+
+DeviceFact: TypeAlias = DeviceHealthObserved | DevicePublished | DeviceWithdrawn
+Broadcast: TypeAlias = (
+    Tick | EpochChanged | WatchGapFound | ResyncCompleted | BreakerStateChanged | PolicyChanged
+)
+FACTS: tuple[type[Fact], ...] = (
+    DeviceHealthObserved, DevicePublished, DeviceWithdrawn, PoolObserved, PodObserved, PodGone, ClaimObserved, ClaimGone,
+    NodeObserved, NodeGone, NodeLeaseLapsed, NodeLeaseResumed, Tick, EpochChanged, WatchGapFound, ResyncCompleted,
+    BreakerStateChanged, PolicyChanged, HoldRequested, ReleaseRequested, ProbeReported, CanaryReported, MoveReported,
+    ClaimsGateRequested,
+)  # fmt: skip

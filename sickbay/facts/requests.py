@@ -1,0 +1,88 @@
+"""Requests by people and executors: commands that may be refused enter as facts."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from sickbay.facts.base import Fact, Resource
+
+
+class Request(Fact, frozen=True, kw_only=True):
+    """A command that may be refused; it enters as a fact. ``request_id`` makes it idempotent."""
+
+    request_id: str
+    device_id: str
+    actor: str
+
+    @property
+    def resource(self) -> Resource:
+        return "requests"
+
+    @property
+    def subject(self) -> str:
+        return self.device_id
+
+    @property
+    def status_version(self) -> str:
+        return f"requests:0:{self.request_id}"
+
+
+class HoldRequested(Request, frozen=True, kw_only=True):
+    """A person wants the device out of use until ``until_ms``."""
+
+    KIND: ClassVar[str] = "hold_requested"
+
+    reason: str
+    until_ms: int
+
+
+class ReleaseRequested(Request, frozen=True, kw_only=True):
+    """A person wants the device back: this starts the return path, it never releases by itself."""
+
+    KIND: ClassVar[str] = "release_requested"
+
+    episode_id: str
+    reason: str
+
+
+class ProbeReported(Request, frozen=True, kw_only=True):
+    """A prober's word on attempt ``attempt`` of an episode."""
+
+    KIND: ClassVar[str] = "probe_reported"
+
+    episode_id: str
+    attempt: int
+    passed: bool
+    detail: str = ""
+
+
+class CanaryReported(Request, frozen=True, kw_only=True):
+    """A canary's word on attempt ``attempt`` of an episode."""
+
+    KIND: ClassVar[str] = "canary_reported"
+
+    episode_id: str
+    attempt: int
+    passed: bool
+    detail: str = ""
+
+
+class MoveReported(Request, frozen=True, kw_only=True):
+    """A mover's word on a move; a token that is not the current lease's is recorded and does nothing."""
+
+    KIND: ClassVar[str] = "move_reported"
+
+    move_id: str
+    token: int
+    outcome: Literal["done", "failed"]
+    detail: str = ""
+
+
+class ClaimsGateRequested(Request, frozen=True, kw_only=True):
+    """A person opens or closes the claims gate; ``scope`` is ``cluster``, ``driver:<name>`` or ``node``."""
+
+    KIND: ClassVar[str] = "claims_gate_requested"
+
+    scope: str
+    closed: bool
+    reason: str
