@@ -6,7 +6,7 @@ Frames come from recordings here and from the live watch later; ``ingest.diff`` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -39,8 +39,8 @@ class FactFrame(msgspec.Struct, frozen=True, kw_only=True):
     place: str
 
 
-class Unread(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that another core glanced at: it is read in full only if the mirror does not know its content already."""
+class Unread(NamedTuple):
+    """A line that was glanced at: it is read in full only if the mirror does not know its content already."""
 
     at_ms: int
     resource: str

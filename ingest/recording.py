@@ -18,7 +18,7 @@ from typing import Final, Self
 import msgspec
 
 from ingest.frames import FactFrame, Frame, Parked, Unread
-from ingest.prefetch import Prefetcher
+from ingest.glance import glance
 from ingest.recording_documents import DocumentCutter
 from ingest.recording_formats import FORMATS, Converter, ListCollector, is_line_shaped
 from ingest.recording_objects import Ignored, Refused, printable
@@ -56,10 +56,10 @@ class Recording:
         chunk_bytes: int = CHUNK_BYTES_DEFAULT,
         on_read: Callable[[int], None] | None = None,
         ignored: Ignored | None = None,
-        prefetcher: Prefetcher | None = None,
+        glances: bool = False,
     ) -> None:
         """Open ``path`` and tell its format; the arguments are those of ``read_recordings``."""
-        self._prefetcher = prefetcher
+        self._glances = glances
         self._source = Source(path, chunk_bytes=chunk_bytes, on_read=on_read)
         self.name = self._source.name
         self.parked = 0
@@ -146,15 +146,12 @@ class Recording:
 
     def _lines(self) -> Iterator[Frame | FactFrame | Unread]:
         cutter = LineCutter(self._limit)
-        if self._prefetcher is None:
-            for line, place in self._whole_lines(cutter):
+        for line, place in self._whole_lines(cutter):
+            seen = glance(line) if self._glances else None
+            if seen is None:
                 yield from self._read(line, place)
-        else:
-            for line, place, seen in self._prefetcher.glances(self._whole_lines(cutter)):
-                if seen is None:
-                    yield from self._read(line, place)
-                else:
-                    yield Unread(**seen._asdict(), read=partial(self._read, line, place))
+            else:
+                yield Unread(*seen, partial(self._read, line, place))
         last = cutter.finish()
         place = f"{self.name}:{cutter.line}"
         if isinstance(last, Broken):
@@ -275,14 +272,14 @@ def read_recordings(
     chunk_bytes: int = CHUNK_BYTES_DEFAULT,
     on_progress: Callable[[int, int | None], None] | None = None,
     ignored: Ignored | None = None,
-    prefetcher: Prefetcher | None = None,
+    glances: bool = False,
 ) -> Iterator[Frame | FactFrame | Unread]:
     """Yield the frames of several recordings as one, by time; equal times in the order of ``paths``.
 
     Frames of one file never change places: one that is dated before its forerunner is merged as if it had that one's time,
     and keeps its own. ``on_progress`` gets ``(bytes read, total bytes)`` over all files, as stored; the total is ``None``
-    when one of them is a pipe. ``ignored`` takes the counts of what was passed over. With a
-    ``prefetcher``, lines of the own format come as ``Unread`` where other cores could glance at them. All files are opened at the first
+    when one of them is a pipe. ``ignored`` takes the counts of what was passed over. With
+    ``glances``, lines that an object may be told by come as ``Unread``. All files are opened at the first
     step; the other arguments and RecordingError are those of ``open_recording``.
     """
     names = [os.fspath(path) for path in paths]
@@ -309,7 +306,7 @@ def read_recordings(
                 chunk_bytes=chunk_bytes,
                 on_read=on_read,
                 ignored=ignored,
-                prefetcher=prefetcher,
+                glances=glances,
             )
             recordings.append(stack.enter_context(recording))
         on_read(0)

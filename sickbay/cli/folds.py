@@ -91,7 +91,9 @@ class ProcessFolds:
         self._workers = workers
         self._pipes: list[Connection] = []
         self._processes = []
-        context = get_context("spawn")
+        # a server that has the modules loaded forks each worker: starting one costs a fork and not an import
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["sickbay.cli.pipeline"])
         for index in range(workers):
             ours, theirs = context.Pipe()
             process = context.Process(

@@ -17,7 +17,6 @@ import msgspec
 
 from ingest.diff import Mirror
 from ingest.frames import FactFrame, Frame, Parked, Unread
-from ingest.prefetch import Prefetcher
 from ingest.recording import Ignored, read_recordings
 from projections.engine import Store
 from projections.records import ParkedItem
@@ -32,7 +31,7 @@ from sickbay.policy import Policy
 from streams.breaker import BREAKER, BreakerState
 
 #: Facts that may wait for one slot; above it a slot is folded in parts, so memory stays bounded.
-_SLOT_FACTS_LIMIT: Final = 50_000
+_SLOT_FACTS_LIMIT: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,6 @@ class Replay:
         self._first = ""
         self._latest: dict[tuple[str, ...], Fact] | None = {} if options.from_ms is not None else None
         self._waiting = False
-        self._prefetcher: Prefetcher | None = None
         self.outcome = Outcome()
 
     def run(self) -> Outcome:
@@ -106,10 +104,8 @@ class Replay:
         workers = min(self._options.workers, self._store.partitions)
         with interrupts.held() if workers > 1 else nullcontext():
             folds: Folds = LocalFolds(self._store) if workers <= 1 else ProcessFolds(self._store, workers)
-            prefetcher = Prefetcher(workers) if workers > 1 else nullcontext()
         try:
-            with prefetcher as self._prefetcher:
-                self._run(folds)
+            self._run(folds)
             self._settle(folds)
             folds.finish()
             self._store.park(self._parked)
@@ -195,7 +191,7 @@ class Replay:
             step_ms=options.step_ms,
             on_progress=self._on_progress,
             ignored=outcome.ignored,
-            prefetcher=self._prefetcher,
+            glances=True,
         ):
             if options.until_ms is not None and frame.at_ms > options.until_ms:
                 continue

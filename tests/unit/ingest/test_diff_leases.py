@@ -12,7 +12,12 @@ from sickbay.policy import Policy
 def _lease(rv):
     return {
         "kind": "Lease",
-        "metadata": {"name": "node-g1", "namespace": "kube-node-lease", "uid": "u1", "resourceVersion": str(rv)},
+        "metadata": {
+            "name": "node-g1",
+            "namespace": "kube-node-lease",
+            "uid": "u1",
+            "resourceVersion": str(rv),
+        },
         "spec": {"leaseDurationSeconds": 40, "renewTime": "2026-07-01T00:00:10.000000Z"},
     }
 
@@ -29,7 +34,9 @@ def _later(mirror, kind):
             frame = _frame(second * 1000, "", "TICK", None)
         else:
             resource = "leases" if kind == "lease bookmarks" else "nodes"
-            frame = _frame(second * 1000, resource, "BOOKMARK", {"metadata": {"resourceVersion": str(second)}})
+            frame = _frame(
+                second * 1000, resource, "BOOKMARK", {"metadata": {"resourceVersion": str(second)}}
+            )
         kinds += [fact.KIND for fact in mirror.apply(frame)]
     return kinds
 
