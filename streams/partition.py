@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from sickbay.decisions import CensusTaken, CustodyDecision, Decision
 from sickbay.facts import BreakerStateChanged, Fact, PolicyChanged, Tick, WatchGapFound
 from sickbay.policy import Policy, policy_from_document
-from streams.custody.aggregate import CUSTODY, NodeState, initial
+from streams.custody.aggregate import CUSTODY, NodeState, initial, replay
 from streams.custody.signals import Source, source_of
 from streams.custody.state import NEVER
 
@@ -95,12 +95,12 @@ class Partition:
             if isinstance(event, CensusTaken):
                 self._reported, self._adverse = dict(event.known), {}
             elif event.node in self.nodes:
-                CUSTODY.evolve(self.nodes[event.node], event)
+                state = replay(self.nodes[event.node], event)
+                if isinstance(event, CustodyDecision):
+                    self._count(event.node, state, event)
             return
         for name in self._concerned(event):
-            state = CUSTODY.evolve(self._node(name), event)
-            state.timeline.advance()
-            self._note(name, state)
+            self._note(name, replay(self._node(name), event))
 
     def _concerned(self, fact: Fact) -> list[str]:
         """Return the nodes that a fact is about, and take in what concerns the whole partition."""

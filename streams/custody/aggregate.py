@@ -31,7 +31,7 @@ from sickbay.decisions import (
 from sickbay.envelope import derived_id
 from sickbay.facts import Fact
 from sickbay.policy import Policy
-from streams.custody.state import NodeCustody, Unit
+from streams.custody.state import NEVER, Move, NodeCustody, Unit
 from streams.custody.timeline import Timeline
 
 #: Raised whenever the shape of the state or the meaning of ``evolve`` changes; a snapshot of another version is rebuilt.
@@ -49,7 +49,7 @@ class KnownIncident(msgspec.Struct, frozen=True):
 
 
 class KnownMove(msgspec.Struct, frozen=True):
-    """An announced move."""
+    """An announced move that is not finished."""
 
     device_id: str
     episode_id: str
@@ -57,7 +57,6 @@ class KnownMove(msgspec.Struct, frozen=True):
     namespace: str
     pod: str
     token: int
-    finished: bool
 
 
 class Announced(msgspec.Struct):
@@ -122,7 +121,7 @@ def evolve(state: NodeState, event: Fact | Decision) -> NodeState:
             announced.alerts[event.alert_id] = (event.alert, event.about)
         case AlertCleared():
             announced.alerts.pop(event.alert_id, None)
-        case MoveFinished(outcome="workload_gone" | "episode_closed" | "retracted"):
+        case MoveFinished():
             announced.moves.pop(event.move_id, None)
         case MoveDecision():
             announced.moves[event.move_id] = KnownMove(
@@ -131,11 +130,17 @@ def evolve(state: NodeState, event: Fact | Decision) -> NodeState:
                 event.pod_uid,
                 event.namespace,
                 event.pod,
-                event.token if isinstance(event, MoveLeaseGranted | MoveFinished) else 0,
-                isinstance(event, MoveFinished),
+                event.token if isinstance(event, MoveLeaseGranted) else 0,
             )
         case _:
             pass
+    return state
+
+
+def replay(state: NodeState, event: Fact | Decision) -> NodeState:
+    """Take in a recorded event and decide nothing; a recorded decision answers the facts before it."""
+    state = evolve(state, event)
+    state.timeline.advance()
     return state
 
 
@@ -234,10 +239,13 @@ def _retract(
     said: set[int],
 ) -> list[Decision]:
     """Say that what was announced of a device never was; the new story, if there is one, follows."""
-    for decision in story:
-        said.add(id(decision))
+    if current is not None and story and isinstance(story[0], DeviceReleased):
+        story = story[1:]  # said when it happened: what is announced came after it
+    said.update(id(decision) for decision in story)
     at_ms = state.timeline.now_ms
-    settled = story[0].phase_before if story else (target.phase if target else "in_service")
+    settled = story[0].phase_before if story else "in_service"
+    if settled not in ("in_service", "suspect", "restricted"):
+        settled = "in_service"  # what follows names its episode itself
     record = target if target is not None and not story else DeviceRecord(phase=settled, since_ms=at_ms)
     scope = unit.scope if unit else ""
     reason = "a late fact showed that it never was"
@@ -275,18 +283,19 @@ def _news(state: NodeState, decision: Decision) -> bool:
         case AlertCleared():
             return decision.alert_id in announced.alerts.keys() - head.alerts.keys()
         case MovePlanned():
-            return decision.move_id in head.moves.keys() - announced.moves.keys()
+            return decision.move_id in unfinished(head) and decision.move_id not in announced.moves
         case MoveLeaseGranted():
             known = announced.moves.get(decision.move_id)
-            return decision.move_id in head.moves and (known is None or known.token < decision.token)
+            return decision.move_id in unfinished(head) and (known is None or known.token < decision.token)
         case MoveFinished():
-            known = announced.moves.get(decision.move_id)
-            now = head.moves.get(decision.move_id)
-            return (known is not None and now is None) or (
-                now is not None and now.finished and not (known and known.finished)
-            )
+            return decision.move_id in announced.moves and decision.move_id not in unfinished(head)
         case _:
             return False
+
+
+def unfinished(head: NodeCustody) -> dict[str, Move]:
+    """Return the moves that go on. Finished ones stay in the head so that they are not planned again."""
+    return {move_id: move for move_id, move in head.moves.items() if not move.finished}
 
 
 def _moot(state: NodeState, out: list[Decision]) -> list[Decision]:
@@ -303,7 +312,7 @@ def _moot(state: NodeState, out: list[Decision]) -> list[Decision]:
             )
         )  # fmt: skip
     finished = {d.move_id for d in out if isinstance(d, MoveFinished)}
-    for move_id in sorted(announced.moves.keys() - head.moves.keys() - finished):
+    for move_id in sorted(announced.moves.keys() - unfinished(head).keys() - finished):
         move = announced.moves[move_id]
         ended.append(
             MoveFinished(
@@ -335,21 +344,17 @@ def _again(state: NodeState, out: list[Decision]) -> list[Decision]:
         for alert_id, (kind, about, raised_ms) in sorted(head.alerts.items())
         if alert_id not in announced.alerts and alert_id not in said
     ]
-    for move_id, move in sorted(head.moves.items()):
+    for move_id, move in sorted(unfinished(head).items()):
         known = announced.moves.get(move_id)
-        if move_id in said or (
-            known is not None and (known.token, known.finished) == (move.token, move.finished)
-        ):
+        if move_id in said or (known is not None and known.token == move.token):
             continue
-        common: dict[str, Any] = {
-            "node": state.node, "at_ms": at_ms, "reason": reason, "device_id": move.unit_id, "move_id": move_id,
-            "episode_id": move.episode_id, "pod_uid": move.pod_uid, "namespace": move.namespace, "pod": move.pod,
-            "token": move.token,
-        }  # fmt: skip
-        if move.finished:
-            again.append(MoveFinished(**common, outcome="failed"))
-        else:
-            again.append(MoveLeaseGranted(**common, expires_at_ms=move.expires_at_ms))
+        again.append(
+            MoveLeaseGranted(
+                node=state.node, at_ms=at_ms, reason=reason, device_id=move.unit_id, move_id=move_id,
+                episode_id=move.episode_id, pod_uid=move.pod_uid, namespace=move.namespace, pod=move.pod,
+                token=move.token, expires_at_ms=at_ms if move.expires_at_ms == NEVER else move.expires_at_ms,
+            )
+        )  # fmt: skip
     return again
 
 

@@ -90,7 +90,9 @@ class Context:
             phase=phase,
             clause=clause,
             reason=reason,
-            evidence=closed.evidence[-1:],
+            evidence=(unit.healthy_id,)
+            if outcome == "returned" and unit.healthy_id
+            else closed.evidence[-1:],
             closed=closed,
         )
 

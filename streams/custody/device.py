@@ -56,7 +56,7 @@ def _judge_episode(context: Context, unit: Unit, at_ms: int, *, fault: bool) -> 
         if unit.phase != "quarantined":
             refault(context, unit, at_ms, "a fault on the way back")
             return
-        if fault:
+        if fault or episode.cause == "hold":
             if unit.recovered or episode.cause == "hold":
                 refault(context, unit, at_ms, "a further fault")
             else:
@@ -291,6 +291,7 @@ def fire(context: Context, unit: Unit, at_ms: int) -> None:
             clause="hold_requested.until_ms",
             reason=f"the hold of {episode.actor} ended",
         )
+        _judge_free(context, unit, at_ms)
     elif unit.person_until_ms >= 0 and at_ms >= unit.person_until_ms and "hold" in episode.open_causes:
         unit.person_until_ms = -1
         _judge_episode(context, unit, at_ms, fault=False)

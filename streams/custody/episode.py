@@ -48,10 +48,15 @@ def open_episode(
     unit.run_since_ms = unit.window_ms = unit.known_at_ms = None
     unit.toggles = 0
     unit.cause = cause
-    unit.incident_id = ""
+    unit.incident_id = unit.healthy_id = ""
     unit.episode = Episode(
         episode_id=derived_id(
-            "episode", context.node.node, unit.unit_id, context.node.node_uid, unit.fault_version or evidence
+            "episode",
+            context.node.node,
+            unit.unit_id,
+            context.node.node_uid,
+            # a hold has no fault: its first version is the request, whatever fault the device had before
+            evidence if cause == "hold" else unit.fault_version or evidence,
         ),
         opened_at_ms=at_ms,
         cause=cause,
@@ -242,6 +247,7 @@ def begin_return(context: Context, unit: Unit, at_ms: int) -> None:
             phase="probing",
             clause="staged_return.prober",
             reason=_why_back(unit),
+            evidence=_why_back_evidence(unit),
         )
         return
     grace = context.policy.node_incident.restart_grace_ms
@@ -265,6 +271,7 @@ def begin_return(context: Context, unit: Unit, at_ms: int) -> None:
         else "staged_return.observation_only_ms",
         reason=f"{_why_back(unit)}; verification: observation_only"
         + ("; healthy right after a restart, which proves nothing" if after_restart else ""),
+        evidence=_why_back_evidence(unit),
     )
 
 
@@ -273,6 +280,11 @@ def _why_back(unit: Unit) -> str:
         actor = unit.episode.release_actor if unit.episode else ""
         return f"release requested by {actor}"
     return "fresh Healthy, newer than the fault, after the minimum hold"
+
+
+def _why_back_evidence(unit: Unit) -> tuple[str, ...]:
+    """The word that the device is healthy; a person's request stands in the log as the cause."""
+    return (unit.healthy_id,) if unit.healthy_id and not unit.release_requested else ()
 
 
 def step_passed(context: Context, unit: Unit, at_ms: int, evidence: str) -> None:

@@ -41,6 +41,7 @@ def open_incident(
         opened_at_ms=at_ms,
     )
     node.incidents[incident.incident_id] = incident
+    node.touched_ms = at_ms
     units = covered(context, scope)
     context.out.append(
         NodeIncidentOpened(
@@ -77,11 +78,14 @@ def open_incident(
                 reason=f"explained by node incident {cause} {incident.incident_id}",
             )
             unit.onsets_ms = [o for o in unit.onsets_ms if o < start_ms - lead_ms]
+            # what is left of the same fault when the incident is over is another episode: a closed one never opens again
+            unit.fault_version = f"{unit.fault_version}@{incident.incident_id}"
         judge(context, unit, at_ms)
 
 
 def close_incident(context: Context, incident: Incident, at_ms: int, reason: str) -> None:
     """Close an incident and judge each device alone."""
+    context.node.touched_ms = at_ms
     context.close_incident(incident.incident_id, at_ms, "recovered", reason)
     for unit in covered(context, incident.scope):
         judge(context, unit, at_ms)

@@ -6,29 +6,39 @@ version of the fault. A workload that declared neither ability keeps its place, 
 
 from __future__ import annotations
 
+from typing import Final
+
 from sickbay.decisions import Episode, MoveFinished, MoveLeaseGranted, MovePlanned
 from sickbay.envelope import derived_id
 from streams.custody.context import Context
 from streams.custody.state import NEVER, Move, Unit, Word
 
+#: Alert for a workload that stays on a quarantined device; it lasts as long as that.
+_NOT_MOVABLE: Final = "workload_not_movable"
+
 
 def review(context: Context, at_ms: int) -> None:
     """Plan, end and lease moves so that they fit the open episodes, the live workloads and the limits."""
     node = context.node
-    if not context.policy.moves.enabled and not node.moves:
+    if not context.policy.moves.enabled and not node.moves and not node.alerts:
         return
     for move in list(node.moves.values()):
         _end_if_moot(context, move, at_ms)
-    if not context.policy.moves.enabled:
-        return
-    for unit_id in sorted(node.units):
+    stuck: set[str] = set()
+    for unit_id in sorted(node.units) if context.policy.moves.enabled else ():
         unit = node.units[unit_id]
         episode = unit.episode
         if episode is None or episode.cause == "hold" or episode.held or unit.phase != "quarantined":
             continue
         for key in sorted(unit.words):
-            _plan(context, unit, episode, unit.words[key], at_ms)
-    _grant(context, at_ms)
+            _plan(context, unit, episode, unit.words[key], at_ms, stuck)
+    for kind, about, _ in list(node.alerts.values()):
+        if kind == _NOT_MOVABLE and about not in stuck:
+            context.clear_alert(
+                kind, about, at_ms, reason="it may be moved, it is gone, or the device is on its way back"
+            )
+    if context.policy.moves.enabled:
+        _grant(context, at_ms)
 
 
 def _end_if_moot(context: Context, move: Move, at_ms: int) -> None:
@@ -42,12 +52,15 @@ def _end_if_moot(context: Context, move: Move, at_ms: int) -> None:
     del context.node.moves[move.move_id]
 
 
-def _plan(context: Context, unit: Unit, episode: Episode, word: Word, at_ms: int) -> None:
+def _plan(context: Context, unit: Unit, episode: Episode, word: Word, at_ms: int, stuck: set[str]) -> None:
+    """Plan the move of one workload, or add it to ``stuck`` and tell its owner."""
     workload = context.node.workloads.get(word.pod_uid)
     if workload is None or workload.ability not in ("checkpoint", "restartable"):
+        about = f"{unit.unit_id} {word.namespace}/{word.pod}"
+        stuck.add(about)
         context.raise_alert(
-            "workload_not_movable",
-            f"{unit.unit_id} {word.namespace}/{word.pod}",
+            _NOT_MOVABLE,
+            about,
             at_ms,
             reason="the workload declares neither checkpoint nor restartable; its owner decides",
             clause="moves.enabled",

@@ -63,13 +63,16 @@ def advance(context: Context, to_ms: int) -> None:
         at_ms = max(due, node.time_ms)
         node.time_ms = at_ms
         if isinstance(target, Unit):
+            target.touched_ms = at_ms
             fire(context, target, at_ms)
         elif isinstance(target, Incident):
             incidents.close_incident(context, target, at_ms, "the devices had their time to follow")
         elif isinstance(target, Move):
+            node.touched_ms = at_ms
             moves.expire(context, target, at_ms)
         else:
             name, shortfall = target
+            node.touched_ms = at_ms
             shortfall.alerted = True
             context.raise_alert(
                 "unattributed_unhealthy",
@@ -79,7 +82,7 @@ def advance(context: Context, to_ms: int) -> None:
                 clause="node_incident.settle_ms",
             )
         moves.review(context, at_ms)
-        node.due_ms = min((d[0] for d in _deadlines(context)), default=NEVER)
+        node.due_ms = _next_due_ms(context)
     node.time_ms = max(node.time_ms, to_ms)
 
 
@@ -99,12 +102,33 @@ def _deadlines(context: Context) -> list[tuple[int, str, Any]]:
     return found
 
 
+def _next_due_ms(context: Context) -> int:
+    """Return the earliest of ``_deadlines``; asked for every fact, so it builds nothing."""
+    node = context.node
+    due = NEVER
+    for unit in node.units.values():
+        due = min(due, unit.due_ms)
+    for incident in node.incidents.values():
+        due = min(due, incident.closing_at_ms)
+    for move in node.moves.values():
+        due = min(due, move.expires_at_ms)
+    for shortfall in node.resources.values():
+        if shortfall.since_ms != NEVER and not shortfall.alerted:
+            due = min(due, shortfall.since_ms + context.policy.node_incident.settle_ms)
+    return due
+
+
 def apply(context: Context, fact: Fact, at_ms: int) -> None:
     """Apply one fact at its event time; deadlines before it were carried out."""
     context.node.time_ms = max(context.node.time_ms, at_ms)
     _APPLY[type(fact)](context, fact, at_ms)
     moves.review(context, at_ms)
-    context.node.due_ms = min((d[0] for d in _deadlines(context)), default=NEVER)
+    unit = context.node.units.get(unit_of(fact)[0]) if isinstance(fact, DeviceHealthObserved) else None
+    if unit is None:
+        context.node.touched_ms = max(context.node.touched_ms, at_ms)
+    else:
+        unit.touched_ms = max(unit.touched_ms, at_ms)
+    context.node.due_ms = _next_due_ms(context)
 
 
 def _unit(context: Context, unit_id: str, scope: str, at_ms: int) -> Unit:
@@ -182,6 +206,8 @@ def _health(context: Context, fact: DeviceHealthObserved, at_ms: int) -> None:
             unit.fault_id = fact_id(fact)
             if unit.verdict != UNHEALTHY:
                 unit.fault_version = f"{fact.status_version}:{fact.pod_uid}"
+        if verdict == HEALTHY and unit.episode is not None:
+            unit.healthy_id = fact_id(fact)
         unit.words[key] = Word(verdict, at_ms, fact.namespace, fact.pod, fact.pod_uid, muted)
     revise(context, unit, at_ms)
     _forget(context, unit)
@@ -201,27 +227,33 @@ def _published(context: Context, fact: DevicePublished, at_ms: int) -> None:
         unit.withdrawn = False
         context.node.restarts_ms[unit.scope] = at_ms
     identity = hardware(fact)
-    if unit.hardware and identity and identity != unit.hardware:
+    replaced = bool(unit.hardware and identity and identity != unit.hardware)
+    if replaced:
         _replaced(context, unit, at_ms, unit.hardware, identity)
     unit.hardware = identity or unit.hardware
     seen = opinion(context.policy, fact)
     if seen.faulty and not unit.slice_fault:
         unit.fault_id = fact_id(fact)
-        if unit.verdict != UNHEALTHY:
+        if unit.verdict != UNHEALTHY or replaced:
             unit.fault_version = fact.status_version
         unit.slice_healthy_at_ms = -1
     elif unit.slice_fault and not seen.faulty:
         unit.slice_muted = False
         unit.slice_healthy_at_ms = at_ms
+        unit.healthy_id = fact_id(fact)
     elif seen.healthy and unit.slice_healthy_at_ms < 0:
         unit.slice_healthy_at_ms = at_ms
     unit.slice_fault = seen.faulty
     unit.unmonitored = seen.unmonitored
     revise(context, unit, at_ms)
+    if replaced:
+        # the episode ended whatever the verdict did: the device stands where the rest of what is known puts it
+        judge(context, unit, at_ms)
 
 
 def _replaced(context: Context, unit: Unit, at_ms: int, old: str, new: str) -> None:
-    """Another piece of hardware answers to the name: the old one's history does not carry over."""
+    """Another piece of hardware answers to the name: what was said of the old one does not carry over."""
+    context.clear_alert("device_replaced", unit.unit_id, at_ms, reason="replaced once more")
     context.raise_alert(
         "device_replaced",
         unit.unit_id,
@@ -237,6 +269,8 @@ def _replaced(context: Context, unit: Unit, at_ms: int, old: str, new: str) -> N
             clause="driver_health",
             reason=f"replaced: {new}",
         )
+    for word in unit.words.values():
+        word.muted = word.verdict == UNHEALTHY
     unit.onsets_ms, unit.ended_runs_ms = [], []
     unit.slice_fault = unit.slice_muted = unit.recovered = False
     unit.fault_at_ms = unit.slice_healthy_at_ms = -1

@@ -15,7 +15,7 @@ from streams.custody.context import Context
 from streams.custody.device import due_ms
 from streams.custody.episode import begin_return, fail_step, hold, step_passed
 from streams.custody.evidence import covering, open_causes, verdict_of
-from streams.custody.state import UNHEALTHY
+from streams.custody.state import EVIDENCE_LIMIT, UNHEALTHY
 
 
 def hold_requested(context: Context, fact: HoldRequested, at_ms: int) -> None:
@@ -51,8 +51,14 @@ def release_requested(context: Context, fact: ReleaseRequested, at_ms: int) -> N
     parent = context.node.units.get(unit.parent) if unit.parent else None
     unit.verdict = verdict_of(unit, parent is not None and parent.verdict == UNHEALTHY)
     unit.verdict_since_ms = at_ms
+    # after a person's word the counters start anew, else the next fault is held against what was before it (leptonai/gpud#1072)
     unit.episode = msgspec.structs.replace(
-        unit.episode, release_actor=fact.actor, open_causes=open_causes(unit, at_ms)
+        unit.episode,
+        release_actor=fact.actor,
+        open_causes=open_causes(unit, at_ms),
+        flap_count=0,
+        failures=0,
+        evidence=(*unit.episode.evidence, fact_id(fact))[-EVIDENCE_LIMIT:],
     )
     if covering(context, unit) is None:
         begin_return(context, unit, at_ms)

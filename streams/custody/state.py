@@ -68,6 +68,8 @@ class Unit(msgspec.Struct):
     fault_at_ms: int = -1
     fault_id: str = ""
     fault_version: str = ""
+    #: Event id of the newest word that the device is healthy, heard while an episode was open.
+    healthy_id: str = ""
     #: Healthy was heard since the newest fault, so that another one is a flap and not the same going on.
     recovered: bool = False
 
@@ -88,6 +90,8 @@ class Unit(msgspec.Struct):
     release_requested: bool = False
     #: Next deadline of this unit.
     due_ms: int = NEVER
+    #: When a fact or a deadline last concerned it.
+    touched_ms: int = -1
 
     def record(self) -> DeviceRecord:
         """What is announced of the unit."""
@@ -175,6 +179,8 @@ class NodeCustody(msgspec.Struct):
     time_ms: int = 0
     #: The earliest deadline of anything below.
     due_ms: int = NEVER
+    #: When something last happened that concerns more than one unit.
+    touched_ms: int = -1
     node_uid: str = ""
     boot_id: str = ""
     ready: str = ""

@@ -18,17 +18,22 @@ import msgspec
 
 from sickbay.decisions import Decision
 from sickbay.events import KINDS
-from sickbay.facts import Fact
+from sickbay.facts import Fact, WatchGapFound
 from sickbay.policy import Policy
 from streams.custody import node as rules
+from streams.custody.commuting import commutes
 from streams.custody.context import Context
 from streams.custody.signals import Source, Version, ends_source, event_time_ms, source_of
 from streams.custody.state import NodeCustody
 
-#: Retained facts above which those older than the horizon move into the base.
+#: Retained facts above which those older than the horizon move into the base; twice what remained, after a time that did not
+#: make it less.
 _TRIM_ABOVE: Final = 48
 #: Identities of facts older than the horizon by which a repeat is told from a late arrival.
 SEEN_LIMIT: Final = 32
+#: Sources that ended, a Pod that is gone for example, of which the last version is kept: an old word of theirs that turns up
+#: again is late, and no news.
+ENDED_LIMIT: Final = 32
 
 _BEFORE_ALL: Final[tuple[int, Source, Version]] = (-1, (), ())
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -59,7 +64,9 @@ class Timeline:
         "_behind",
         "_last",
         "_quiet_since_ms",
+        "_trim_above",
         "base",
+        "ended",
         "floors",
         "head",
         "late",
@@ -81,6 +88,7 @@ class Timeline:
         self.logs: dict[Source, list[Entry]] = {}
         #: Newest version of a source that is already in the base, and its time.
         self.floors: dict[Source, tuple[Version, int]] = {}
+        self.ended: list[Source] = []
         self.seen: list[tuple[Source, Version]] = []
         self.retained = 0
         self.pending: list[Entry] = []
@@ -91,6 +99,7 @@ class Timeline:
         #: Event time from which the head was built again since then; ``None`` when it only moved on.
         self.rebuilt_from_ms: int | None = None
         self._behind = False
+        self._trim_above = _TRIM_ABOVE
         self._last = _BEFORE_ALL
         #: Since this time nothing happened in the head, so that a fact of a later time is still in order.
         self._quiet_since_ms = 0
@@ -102,15 +111,21 @@ class Timeline:
 
     def absorb(self, fact: Fact) -> None:
         """Take a fact in; the head follows with the next ``advance``."""
+        if not self.pending and self.rebuilt_from_ms is not None:
+            # the step that rebuilt the head is over, and what it led to was said: from here on transitions count again
+            self.outbox, self.rebuilt_from_ms = [], None
         observed_ms = fact.observed_at_ms
         self.now_ms = max(self.now_ms, observed_ms)
         found = source_of(fact)
         if found is None:
             return
         source, version = found
-        time_ms = max(
-            event_time_ms(fact), observed_ms - self.policies[self.head.policy_hash].lateness_horizon_ms
-        )
+        time_ms, cut_ms = event_time_ms(fact), self.cut_ms
+        if isinstance(fact, WatchGapFound) and time_ms >= self.head.time_ms:
+            # nothing was decided since the gap began, however long it lasted
+            cut_ms = min(cut_ms, self.head.time_ms)
+        else:
+            time_ms = max(time_ms, observed_ms - self.policies[self.head.policy_hash].lateness_horizon_ms)
         log = self.logs.get(source)
         position = 0
         if log:
@@ -124,7 +139,7 @@ class Timeline:
         floor = self.floors.get(source)
         if floor is not None and version <= floor[0]:
             time_ms = min(time_ms, floor[1])
-        if time_ms < self.cut_ms:
+        if time_ms < cut_ms:
             self._too_late(fact, source, version)
             return
         entry = Entry(fact, source, version, time_ms)
@@ -158,38 +173,49 @@ class Timeline:
     def advance(self) -> None:
         """Bring the head up to ``now_ms`` with every fact absorbed so far."""
         head = self.head
-        if self.pending:
-            if len(self.pending) > 1:
-                self.pending.sort(key=lambda e: e.order)
-            first = self.pending[0]
-            if self._behind or first.order < self._last or first.time_ms < self._quiet_since_ms:
-                self._mark_behind(first.time_ms)
-                self._rebuild()
-                return
-            context = Context(head, self.policies)
-            self._run(context, self.pending)
-            self.pending = []
-            rules.advance(context, self.now_ms)
-        elif head.due_ms > self.now_ms:
+        if not self.pending and head.due_ms > self.now_ms:
             head.time_ms = max(head.time_ms, self.now_ms)
             return
-        else:
-            context = Context(head, self.policies)
-            rules.advance(context, self.now_ms)
-        if context.out:
-            self._quiet_since_ms = max(self._quiet_since_ms, context.out[-1].at_ms)
-            self.outbox += context.out
-        if self.retained > _TRIM_ABOVE:
+        context = Context(head, self.policies)
+        if len(self.pending) > 1:
+            self.pending.sort(key=lambda e: e.order)
+        for entry in self.pending:
+            in_order = entry.order >= self._last and entry.time_ms >= self._quiet_since_ms
+            if self._behind or not (in_order or commutes(context, entry.fact, entry.time_ms)):
+                self.outbox += context.out
+                self._mark_behind(entry.time_ms)
+                self._rebuild()
+                return
+            if in_order:
+                self._apply(context, entry)
+            else:
+                self._apply_late(context, entry)
+        self.pending = []
+        rules.advance(context, self.now_ms)
+        self._take(context)
+
+    def _take(self, context: Context) -> None:
+        """Keep what a walk over the head had to say."""
+        for decision in context.out:
+            self._quiet_since_ms = max(self._quiet_since_ms, decision.at_ms)
+        self.outbox += context.out
+        if self.retained > self._trim_above:
             self.trim()
 
-    def _run(self, context: Context, entries: list[Entry]) -> None:
-        for entry in entries:
-            if context.node.due_ms <= entry.time_ms:
-                rules.advance(context, entry.time_ms)
-            context.node.time_ms = entry.time_ms
-            rules.apply(context, entry.fact, entry.time_ms)
-        self._last = entries[-1].order
-        self._quiet_since_ms = max(self._quiet_since_ms, entries[-1].time_ms)
+    def _apply(self, context: Context, entry: Entry) -> None:
+        if context.node.due_ms <= entry.time_ms:
+            rules.advance(context, entry.time_ms)
+        context.node.time_ms = entry.time_ms
+        rules.apply(context, entry.fact, entry.time_ms)
+        self._last = entry.order
+        self._quiet_since_ms = max(self._quiet_since_ms, entry.time_ms)
+
+    def _apply_late(self, context: Context, entry: Entry) -> None:
+        """Apply a fact that commutes with what came since at its own time, and what then falls due up to now."""
+        now_ms = context.node.time_ms
+        context.node.time_ms = entry.time_ms
+        rules.apply(context, entry.fact, entry.time_ms)
+        rules.advance(context, now_ms)
 
     def _rebuild(self) -> None:
         assert self.rebuilt_from_ms is not None
@@ -197,15 +223,13 @@ class Timeline:
         self.head = _decoder.decode(self.base)
         self._last, self._quiet_since_ms, self._behind, self.pending = _BEFORE_ALL, 0, False, []
         context = Context(self.head, self.policies)
-        self._run(context, entries)
+        for entry in entries:
+            self._apply(context, entry)
         rules.advance(context, self.now_ms)
-        if context.out:
-            self._quiet_since_ms = max(self._quiet_since_ms, context.out[-1].at_ms)
         # what was said about the time before the late fact stays as it was said
-        kept = [d for d in self.outbox if d.at_ms < self.rebuilt_from_ms]
-        self.outbox = kept + [d for d in context.out if d.at_ms >= self.rebuilt_from_ms]
-        if self.retained > _TRIM_ABOVE:
-            self.trim()
+        self.outbox = [d for d in self.outbox if d.at_ms < self.rebuilt_from_ms]
+        context.out = [d for d in context.out if d.at_ms >= self.rebuilt_from_ms]
+        self._take(context)
 
     def trim(self) -> None:
         """Move the facts that are older than the horizon into the base; the head does not change."""
@@ -214,6 +238,7 @@ class Timeline:
             (e for log in self.logs.values() for e in log if e.time_ms < cut_ms), key=lambda e: e.order
         )
         base = _decoder.decode(self.base)
+        self._trim_above = max(_TRIM_ABOVE, 2 * (self.retained - len(old)))
         if not old and base.due_ms >= cut_ms:
             if base.time_ms < cut_ms - 1:
                 base.time_ms = cut_ms - 1
@@ -221,8 +246,8 @@ class Timeline:
             return
         context = Context(base, self.policies)
         last, quiet_since_ms = self._last, self._quiet_since_ms
-        if old:
-            self._run(context, old)
+        for entry in old:
+            self._apply(context, entry)
         self._last, self._quiet_since_ms = last, quiet_since_ms
         rules.advance(context, cut_ms - 1)
         self.base = _encoder.encode(base)
@@ -232,10 +257,13 @@ class Timeline:
             log.remove(entry)
             if not log:
                 del self.logs[entry.source]
+            self.floors[entry.source] = (entry.version, entry.time_ms)
+            if entry.source in self.ended:
+                self.ended.remove(entry.source)
             if ends_source(entry.fact):
-                self.floors.pop(entry.source, None)
-            else:
-                self.floors[entry.source] = (entry.version, entry.time_ms)
+                self.ended.append(entry.source)
+        while len(self.ended) > ENDED_LIMIT:
+            self.floors.pop(self.ended.pop(0), None)
         self.retained -= len(old)
 
     def dump(self) -> dict[str, Any]:
@@ -251,6 +279,7 @@ class Timeline:
                 for e in entries
             ],
             "floors": sorted([list(s), list(v), t] for s, (v, t) in self.floors.items()),
+            "ended": [list(s) for s in self.ended],
             "seen": [[list(s), list(v)] for s, v in self.seen],
         }
 
@@ -260,6 +289,7 @@ class Timeline:
         base = msgspec.convert(content["base"], NodeCustody)
         timeline = cls(base, policies, content["now_ms"])
         timeline.floors = {tuple(s): (tuple(v), t) for s, v, t in content["floors"]}
+        timeline.ended = [tuple(s) for s in content["ended"]]
         timeline.seen = [(tuple(s), tuple(v)) for s, v in content["seen"]]
         for item in content["facts"]:
             fact = msgspec.convert(item["fact"], KINDS[item["kind"]])
