@@ -145,8 +145,9 @@ _VIEWS: Final = (
     AuditView(
         "unknown-duration",
         "Each run in which a device's health was not known, and whether it led to a restriction. A run that goes on has no ended_ms"
-        " and is counted up to the instant asked for, else to the newest event of its partition.",
-        _words("node device_id driver unknown_since_ms ended_ms duration_ms restricted"),
+        " and is counted up to the instant asked for, else to the newest event of its partition. lower_bound is 1 when a watch gap of"
+        " pods, resourceslices or nodes lies in the run or ends where it begins: what is unseen may be longer.",
+        _words("node device_id driver unknown_since_ms ended_ms duration_ms restricted lower_bound"),
         ("node", "device_id", "unknown_since_ms"),
         queries.unknown_duration,
     ),
@@ -222,6 +223,14 @@ _VIEWS: Final = (
         ),
         ("partition_number", "log_offset", "fact_id"),
         queries.late_facts,
+    ),
+    AuditView(
+        "watch-gaps",
+        "When nothing was seen of a resource type: from the last that was heard until the list that followed, with their versions."
+        " Every partition hears of a gap, so each gap has a row in each. A gap that goes on has no to_ms and no to_rv.",
+        _words("watched from_ms to_ms from_rv to_rv partition_number log_offset"),
+        ("partition_number", "log_offset"),
+        queries.watch_gaps,
     ),
     AuditView(
         "parked",

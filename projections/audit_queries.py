@@ -38,10 +38,12 @@ from projections.tables import (
     request,
     transition,
 )
-from projections.temporal import Moment, cited, happened, intervals, newest_ms, standing
+from projections.temporal import Moment, cited, gaps, happened, intervals, newest_ms, standing
 
 _PER_MILLION: Final = 1_000_000
 _PERCENTILES: Final = (50, 90, 99)
+#: What tells whether the health of a device is known: its Pods' words, its slice, its node.
+_HEALTH_SEEN_THROUGH: Final = ("pods", "resourceslices", "nodes")
 
 
 def _same(source: FromClause, names: tuple[str, ...]) -> list[ColumnElement[Any]]:
@@ -188,12 +190,25 @@ def unknown_duration(moment: Moment, _columns: tuple[str, ...]) -> Select[Any]:
         .subquery("run")
     )
     is_open = run.c.still_open == 1
+    gap = gaps(moment)
+    # A run that begins with the gap's end was found by the list that ended it, and may have begun before.
+    crossed = exists(
+        select(literal(1))
+        .select_from(gap)
+        .where(
+            gap.c.partition_number == run.c.partition_number,
+            gap.c.watched.in_(_HEALTH_SEEN_THROUGH),
+            or_(gap.c.to_ms.is_(None), gap.c.to_ms >= run.c.unknown_since_ms),
+            or_(is_open, gap.c.from_ms < run.c.ended_ms),
+        )
+    )
     until = case((is_open, newest_ms(run.c.partition_number, moment)), else_=run.c.ended_ms)
     return select(
         *_same(run, ("node", "device_id", "driver", "unknown_since_ms")),
         case((is_open, null()), else_=run.c.ended_ms).label("ended_ms"),
         (until - run.c.unknown_since_ms).label("duration_ms"),
         run.c.restricted,
+        case((crossed, 1), else_=0).label("lower_bound"),
     )
 
 
@@ -261,6 +276,11 @@ def late_facts(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     return select(
         *(late_fact.c.at_ms.label(name) if name == "found_at_ms" else late_fact.c[name] for name in columns)
     ).where(happened(late_fact, moment))
+
+
+def watch_gaps(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """When nothing was seen."""
+    return select(*_same(gaps(moment), columns))
 
 
 def parked_items(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:

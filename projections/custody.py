@@ -1,4 +1,4 @@
-"""The read models of custody, from decisions and the few facts that a person or a driver speaks through.
+"""The read models of custody, from decisions, the few facts that a person or a driver speaks through, and watch gaps.
 
 A projection copies and arranges, it never decides: every phase, outcome and time in these rows was written by a decision. Equal
 logs give equal rows, however they are cut into batches.
@@ -29,6 +29,7 @@ from projections.tables import (
     node_incident,
     request,
     transition,
+    watch_gap,
 )
 from projections.timelines import Timelines
 from sickbay.decisions import (
@@ -50,14 +51,16 @@ from sickbay.decisions import (
     NodeIncidentOpened,
 )
 from sickbay.events import KINDS
-from sickbay.facts import DevicePublished, DeviceWithdrawn, Request
+from sickbay.facts import DevicePublished, DeviceWithdrawn, Request, WatchGapFound
 
 NAME: Final = "custody"
 TABLES: Final = CUSTODY_TABLES
 
 #: What these read models are made of; every other event is a row of the log and nothing more.
 WANTED: Final = frozenset(kind.KIND for kind in DECISIONS if kind is not CensusTaken) | {
-    kind for kind, cls in KINDS.items() if issubclass(cls, Request | DevicePublished | DeviceWithdrawn)
+    kind
+    for kind, cls in KINDS.items()
+    if issubclass(cls, Request | DevicePublished | DeviceWithdrawn | WatchGapFound)
 }
 
 #: The alert that marks facts behind the lateness horizon (design, section 5, law 2).
@@ -97,6 +100,7 @@ class _Batch:
         self._breakers: list[Row] = []
         self._requests: list[Row] = []
         self._late: dict[tuple[int, int, str], Row] = {}
+        self._gaps: list[Row] = []
         self._causes: dict[tuple[int, str], tuple[int, int]] = {}
 
     def load(self, records: Sequence[LogRecord]) -> None:
@@ -152,6 +156,8 @@ class _Batch:
                 self._published(record, event)
             case Request() as event:
                 self._request(record, event)
+            case WatchGapFound() as event:
+                self._gap(record, event)
 
     def flush(self) -> None:
         """Write everything."""
@@ -164,6 +170,7 @@ class _Batch:
         insert_many(self._connection, breaker_history, self._breakers)
         insert_many(self._connection, request, self._requests)
         insert_many(self._connection, late_fact, list(self._late.values()))
+        insert_many(self._connection, watch_gap, self._gaps)
 
     def _place(self, record: LogRecord) -> Row:
         return {
@@ -365,6 +372,11 @@ class _Batch:
             | {"event_id": record.envelope.event_id, "kind": event.KIND, "at_ms": event.observed_at_ms}
             | asked
         )
+
+    def _gap(self, record: LogRecord, event: WatchGapFound) -> None:
+        state = {"watched": event.watched, "from_ms": event.from_ms, "to_ms": event.to_ms}
+        versions = {"from_rv": str(event.from_rv), "to_rv": str(event.to_rv)}
+        self._gaps.append(self._place(record) | state | versions)
 
 
 def _episodes_of(event: CustodyDecision) -> tuple[Episode, ...]:

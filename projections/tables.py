@@ -351,8 +351,17 @@ late_fact: Final = _table(
     _text("reason"),
 )
 
+#: When nothing was seen of a resource type: a row in each partition that heard of it.
+watch_gap: Final = _table(
+    "watch_gap",
+    *_place(key=True),
+    _text("watched"),
+    *_numbers("from_ms", "to_ms"),
+    *_texts("from_rv", "to_rv"),
+)
+
 #: The read models of custody, in the order in which they are dropped and digested.
 CUSTODY_TABLES: Final = (
     device_current, device_history, transition, episode, episode_evidence, node_incident, move, alert, device_inventory,
-    breaker_history, request, late_fact,
+    breaker_history, request, late_fact, watch_gap,
 )  # fmt: skip

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from projections import custody
-from projections.tables import NUMBER, checkpoint, device_history, event_log, read_model
+from projections.tables import NUMBER, checkpoint, device_history, event_log, read_model, watch_gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,21 @@ def intervals(moment: Moment) -> Subquery:
     names = [column for column in begun.c if column.name != "valid_to_ms"]
     valid_to = case((begun.c.valid_to_ms > moment.as_of_ms, null()), else_=begun.c.valid_to_ms)
     return select(*names, valid_to.label("valid_to_ms")).subquery("intervals")
+
+
+def gaps(moment: Moment) -> Subquery:
+    """Return the watch gaps that had begun at the moment; the one that had not ended has no ``to_ms`` and no ``to_rv``."""
+    columns = watch_gap.c
+    query: Select[Any] = select(watch_gap).where(cited(watch_gap, moment))
+    if moment.as_of_ms is None:
+        return query.subquery("gaps")
+    begun = query.where(columns.from_ms <= moment.as_of_ms).subquery("begun_gaps")
+    ends = ("to_ms", "to_rv")
+    lasted = begun.c.to_ms > moment.as_of_ms
+    return select(
+        *(column for column in begun.c if column.name not in ends),
+        *(case((lasted, null()), else_=begun.c[name]).label(name) for name in ends),
+    ).subquery("gaps")
 
 
 def newest_ms(partition: ColumnElement[Any], moment: Moment) -> ColumnElement[Any]:

@@ -57,7 +57,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     expires_at_ms: int
     lease_holder: str = "sickbay"
     extensions: int = 0
-    #: Faults of the device inside the flap window, this one included.
+    #: Faults of the episode, the first included; what was in the flap window before counts too, a release begins anew.
     flap_count: int = 1
     #: Not before this time does the return begin.
     hold_until_ms: int

@@ -77,7 +77,7 @@ class Partition:
     def _count(self, name: str, state: NodeState, decision: CustodyDecision) -> None:
         """Note a device that newly turned adverse, or whose turn a node incident now explains."""
         record = decision.record
-        explained = bool(record.incident_id) and decision.phase_before == "quarantined"
+        explained = bool(record.incident_id) and decision.phase_before in ("quarantined", "suspect")
         turned = decision.phase_before == "in_service" and record.phase != "in_service"
         if not (turned or explained) or record.cause in ("unmonitored", "hold"):
             return

@@ -81,11 +81,23 @@ FROM (
     GROUP BY driver
 ) AS counted;
 
+CREATE VIEW audit_watch_gaps AS
+SELECT watched, from_ms, to_ms, from_rv, to_rv, partition_number, log_offset
+FROM watch_gap
+WHERE generation = (SELECT live_generation FROM read_model WHERE name = 'custody');
+
 CREATE VIEW audit_unknown_duration AS
 SELECT run.node, run.device_id, run.driver, run.unknown_since_ms,
        CASE WHEN run.still_open = 1 THEN NULL ELSE run.ended_ms END AS ended_ms,
        CASE WHEN run.still_open = 1 THEN clock.newest_ms ELSE run.ended_ms END - run.unknown_since_ms AS duration_ms,
-       run.restricted
+       run.restricted,
+       CASE WHEN EXISTS (
+           SELECT 1 FROM audit_watch_gaps AS gap
+           WHERE gap.partition_number = run.partition_number
+             AND gap.watched IN ('pods', 'resourceslices', 'nodes')
+             AND gap.to_ms >= run.unknown_since_ms
+             AND (run.still_open = 1 OR gap.from_ms < run.ended_ms)
+       ) THEN 1 ELSE 0 END AS lower_bound
 FROM (
     SELECT node, device_id, max(driver) AS driver, unknown_since_ms, partition_number, max(valid_to_ms) AS ended_ms,
            max(CASE WHEN valid_to_ms IS NULL THEN 1 ELSE 0 END) AS still_open,

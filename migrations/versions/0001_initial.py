@@ -187,6 +187,7 @@ def _happenings() -> None:
         f"{_PLACE}; t fact_id",
         "t alert_id about node; n at_ms fact_at_ms? late_by_ms?; t reason",
     )
+    _create("watch_gap", _PLACE, "t watched; n from_ms to_ms; t from_rv to_rv")
 
 
 def upgrade() -> None:

@@ -23,7 +23,7 @@ def commutes(context: Context, fact: Fact, at_ms: int) -> bool:
     return (
         unit is not None
         and unit.touched_ms < at_ms
-        and node.touched_ms <= at_ms
+        and node.touched_ms < at_ms
         and not node.incidents
         and not node.moves
         and not context.policy.moves.enabled

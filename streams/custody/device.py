@@ -30,7 +30,7 @@ from streams.custody.episode import (
     refault,
     renew,
 )
-from streams.custody.evidence import covering, fresh, open_causes, own_evidence
+from streams.custody.evidence import covering, fresh, open_causes, own_evidence, silence_counts
 from streams.custody.state import HEALTHY, NEVER, NONE, RUNS_LIMIT, UNHEALTHY, UNKNOWN, Incident, Unit
 
 #: Toggles between known and unknown inside one run that make it a flapping one.
@@ -97,21 +97,27 @@ def _judge_free(context: Context, unit: Unit, at_ms: int) -> None:
             evidence=unit.fault_id,
             hold=hold_ms(context, len(unit.onsets_ms), 0),
         )
-    elif incident is not None and (unit.verdict >= UNKNOWN or incident.cause == "node_lost"):
+    elif incident is not None and (
+        unit.verdict == UNHEALTHY
+        or incident.cause == "node_lost"
+        or (unit.verdict == UNKNOWN and incident.cause == "plugin_down")
+    ):
         _explain(context, unit, at_ms, incident)
     elif unit.verdict == UNKNOWN:
-        _run(context, unit, at_ms)
+        _run(context, unit, at_ms, incident.incident_id if incident else "")
     else:
         _calm(context, unit, at_ms)
 
 
 def _explain(context: Context, unit: Unit, at_ms: int, incident: Incident) -> None:
     """The node incident explains the device's state: no episode, no run of its own."""
-    unit.run_since_ms = unit.window_ms = unit.known_at_ms = None
-    unit.toggles = 0
+    unit.known_at_ms = None
     faulty = unit.verdict == UNHEALTHY
-    if unit.incident_id == incident.incident_id and (unit.phase == "restricted" or not faulty):
+    explained = unit.cause == "node_incident" and unit.incident_id == incident.incident_id
+    if explained and (unit.phase == "restricted" or not faulty):
         return
+    unit.run_since_ms = unit.window_ms = None
+    unit.toggles = 0
     blocked = faulty or unit.phase == "restricted"
     unit.cause, unit.incident_id = "node_incident", incident.incident_id
     context.transition(
@@ -125,8 +131,8 @@ def _explain(context: Context, unit: Unit, at_ms: int, incident: Incident) -> No
     )
 
 
-def _run(context: Context, unit: Unit, at_ms: int) -> None:
-    """The device's health is not known: begin a run, or go on with it."""
+def _run(context: Context, unit: Unit, at_ms: int, incident_id: str) -> None:
+    """The device's health is not known: begin a run, or go on with it. ``incident_id`` is the mass turn it is part of."""
     unknown = context.policy.unknown
     if unit.run_since_ms is None:
         unit.ended_runs_ms = [e for e in unit.ended_runs_ms if e > at_ms - unknown.backoff_memory_ms]
@@ -145,7 +151,7 @@ def _run(context: Context, unit: Unit, at_ms: int) -> None:
                 clause="unknown.hold_down_ms",
             )
     unit.known_at_ms = None
-    if unit.phase == "in_service" or unit.incident_id:
+    if unit.phase == "in_service" or unit.cause == "node_incident" or unit.incident_id != incident_id:
         withdrawn = unit.withdrawn and not any(w.verdict == UNKNOWN for w in unit.words.values())
         unit.cause = (
             "withdrawn"
@@ -154,7 +160,7 @@ def _run(context: Context, unit: Unit, at_ms: int) -> None:
             if unit.unmonitored and not _said_unknown(unit)
             else "unknown"
         )
-        unit.incident_id = ""
+        unit.incident_id = incident_id
         context.transition(
             DeviceSuspected if unit.phase != "restricted" else DeviceRestricted,
             unit,
@@ -213,7 +219,7 @@ def due_ms(context: Context, unit: Unit) -> int:
         and unit.verdict != NONE
         and (unit.cause != "unmonitored" or context.policy.unknown.restrict_unmonitored)
         and not context.breaker_open(unit.scope)
-        and covering(context, unit) is None
+        and silence_counts(context, unit)
     ):
         due = min(due, context.sighted(unit.run_since_ms + unit.window_ms))
     return due

@@ -144,14 +144,14 @@ def hold(
 
 def review_flaps(context: Context, unit: Unit, at_ms: int) -> None:
     """Ask for a person once the flap limit is reached."""
-    episode = unit.episode
-    if episode is not None and episode.flap_count == context.policy.quarantine.flap_limit:
+    episode, faults = unit.episode, len(unit.onsets_ms)
+    if episode is not None and faults == context.policy.quarantine.flap_limit:
         context.transition(
             QuarantineReviewDue,
             unit,
             at_ms,
             clause="quarantine.flap_limit",
-            reason=f"{episode.flap_count} faults inside the flap window",
+            reason=f"{faults} faults inside the flap window",
             evidence=episode.evidence[-1:],
         )
 

@@ -33,14 +33,24 @@ def healthy_at_ms(unit: Unit) -> int:
 
 
 def covering(context: Context, unit: Unit) -> Incident | None:
-    """Return the node incident that explains the device's state, a lost node first."""
+    """Return the node incident that explains the device's state: a lost node, then a plugin that is down, then a mass turn."""
     found: Incident | None = None
     for incident in context.node.incidents.values():
         if incident.cause == "node_lost":
             return incident
-        if incident.scope == unit.scope:
+        if incident.scope == unit.scope and (found is None or incident.cause == "plugin_down"):
             found = incident
     return found
+
+
+def silence_counts(context: Context, unit: Unit) -> bool:
+    """Whether a device that stays unknown may be restricted: its node lives, and no plugin is known to be down.
+
+    A mass turn explains faults and not silence: a driver that died leaves every device unknown, and new work must not go there
+    for ever (kubernetes/kubernetes#141912).
+    """
+    incident = covering(context, unit)
+    return incident is None or incident.cause == "mass_turn"
 
 
 def own_evidence(unit: Unit) -> bool:

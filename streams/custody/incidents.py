@@ -101,12 +101,12 @@ def ease(context: Context, incident: Incident, at_ms: int) -> None:
 def watch_turns(context: Context, scope: str, at_ms: int) -> None:
     """Open, hold or ease the ``mass_turn`` incident of a resource after one of its devices changed."""
     policy = context.policy.node_incident
-    units = [u for u in context.node.units.values() if u.scope == scope and u.present]
+    # an idle device has nobody to speak of it, so it neither takes part nor stands against
+    units = [u for u in context.node.units.values() if u.scope == scope and u.present and u.verdict != NONE]
     adverse = [u for u in units if u.verdict >= UNKNOWN]
-    known = [u for u in units if u.verdict != NONE]
     incident = find(context, "mass_turn", scope)
     if incident is not None:
-        if not adverse or len(adverse) < len(known):
+        if not adverse or len(adverse) < len(units):
             ease(context, incident, at_ms)
         else:
             incident.closing_at_ms = NEVER
@@ -115,7 +115,8 @@ def watch_turns(context: Context, scope: str, at_ms: int) -> None:
         return
     turned = [u for u in adverse if u.adverse_since_ms >= at_ms - policy.burst_ms]
     if (
-        len(turned) < policy.min_devices
+        # partitions of one card are one piece of hardware
+        len({u.card or u.unit_id for u in turned}) < policy.min_devices
         or find(context, "plugin_down", scope)
         or find(context, "node_lost", "")
     ):
@@ -144,7 +145,8 @@ def watch_node(context: Context, at_ms: int, *, start_ms: int) -> None:
             "",
             at_ms,
             start_ms=start_ms,
-            lead_ms=0,
+            # losing a node makes no device faulty: what its kubelet still said is evidence
+            lead_ms=start_ms - at_ms,
             reason="the node's Lease lapsed"
             if node.lease_lapsed
             else "the node's Ready condition is Unknown",
@@ -168,7 +170,7 @@ def watch_resource(context: Context, name: str, capacity: int, allocatable: int,
         return
     if incident is not None:
         incident.closing_at_ms = NEVER
-    elif capacity > 0:
+    elif capacity > 0 and not told_faulty(context, name, capacity):
         open_incident(
             context,
             "plugin_down",
@@ -178,3 +180,19 @@ def watch_resource(context: Context, name: str, capacity: int, allocatable: int,
             lead_ms=context.policy.node_incident.lead_ms,
             reason=f"allocatable {name} fell to 0 with capacity {capacity}",
         )
+
+
+def told_faulty(context: Context, name: str, capacity: int) -> bool:
+    """Whether the few devices of a resource say themselves that they are faulty, so that no plugin need be down.
+
+    On a node with one or two devices allocatable 0 is what their faults look like.
+    """
+    faulty = sum(1 for u in context.node.units.values() if u.scope == name and u.verdict == UNHEALTHY)
+    return 0 < capacity <= faulty and capacity < context.policy.node_incident.min_devices
+
+
+def reconsider_plugin(context: Context, name: str, capacity: int, at_ms: int) -> None:
+    """Close a ``plugin_down`` incident that the devices' own words, which came after it, explain."""
+    incident = find(context, "plugin_down", name)
+    if incident is not None and told_faulty(context, name, capacity):
+        close_incident(context, incident, at_ms, "the devices say themselves that they are faulty")

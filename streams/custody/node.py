@@ -220,6 +220,7 @@ def _forget(context: Context, unit: Unit) -> None:
 
 def _published(context: Context, fact: DevicePublished, at_ms: int) -> None:
     unit = _unit(context, fact.device_id, fact.driver, at_ms)
+    unit.card = fact.physical_id or ""
     if fact.physical_id and fact.physical_id.startswith("dra:") and fact.physical_id != fact.device_id:
         unit.parent = fact.physical_id
     unit.published = True

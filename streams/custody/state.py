@@ -47,6 +47,8 @@ class Unit(msgspec.Struct):
     scope: str
     #: The card a DRA partition sits on, when that card is a device of its own.
     parent: str = ""
+    #: What the source says the device sits on, a device or not; empty when it says nothing.
+    card: str = ""
     #: ``device_id|pod uid`` to the word, live Pods only.
     words: dict[str, Word] = {}
 

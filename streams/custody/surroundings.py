@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from sickbay.decisions import QuarantineExtended
 from sickbay.errors import QuantityError
 from sickbay.facts import (
     BreakerStateChanged,
@@ -37,11 +40,13 @@ def node_observed(context: Context, fact: NodeObserved, at_ms: int) -> None:
     if fact.ready != node.ready:
         node.ready = fact.ready
         incidents.watch_node(context, at_ms, start_ms=at_ms)
-    for name in sorted({n for n in (*fact.capacity, *node.resources) if "/" in n}):
+    for name in sorted(n for n in fact.capacity.keys() & fact.allocatable.keys() if "/" in n):
+        # a figure that is missing or was refused is unknown, and what was known stands
         try:
-            capacity = parse(fact.capacity.get(name, "0")).value()
-            allocatable = parse(fact.allocatable.get(name, "0")).value()
+            capacity, allocatable = parse(fact.capacity[name]).value(), parse(fact.allocatable[name]).value()
         except QuantityError:
+            continue
+        if min(capacity, allocatable) < 0:
             continue
         known = node.resources.get(name)
         if known is not None and (known.capacity, known.allocatable) == (capacity, allocatable):
@@ -68,6 +73,7 @@ def explain_shortfall(context: Context, name: str, at_ms: int) -> None:
     elif not unexplained and shortfall.since_ms != NEVER:
         shortfall.since_ms, shortfall.alerted = NEVER, False
         context.clear_alert("unattributed_unhealthy", name, at_ms, reason="explained, or gone")
+    incidents.reconsider_plugin(context, name, shortfall.capacity, at_ms)
 
 
 def reset(context: Context, at_ms: int, outcome: Any, reason: str) -> None:
@@ -114,7 +120,23 @@ def breaker_changed(context: Context, fact: BreakerStateChanged, at_ms: int) -> 
         context.node.breakers.setdefault(fact.scope, at_ms)
     else:
         context.node.breakers.pop(fact.scope, None)
+        _lift(context, at_ms)
     _redue(context)
+
+
+def _lift(context: Context, at_ms: int) -> None:
+    """Let moves begin for the episodes that were opened while the breaker was open."""
+    for unit_id in sorted(context.node.units):
+        unit = context.node.units[unit_id]
+        if unit.episode is not None and unit.episode.held and not context.breaker_open(unit.scope):
+            unit.episode = msgspec.structs.replace(unit.episode, held=False)
+            context.transition(
+                QuarantineExtended,
+                unit,
+                at_ms,
+                clause="breaker.quiet_ms",
+                reason="the breaker closed: the episode is held no longer",
+            )
 
 
 def _redue(context: Context) -> None:

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_builder import History, custody, health, open_episode, released
+from log_builder import History, custody, gap, health, open_episode, released
 from log_scenarios import gpu
 
 from projections.audit import AUDIT_VIEWS
@@ -33,7 +33,8 @@ from sickbay.decisions import (
     QuarantineExtended,
     QuarantineOpened,
 )
-from sickbay.facts import Tick
+from sickbay.envelope import partition_of
+from sickbay.facts import Tick, WatchGapFound
 
 NODES = ("node-a", "node-b", "node-c")
 LAWS = settings(
@@ -78,7 +79,9 @@ happenings = st.lists(
     st.tuples(
         st.sampled_from(NODES),
         st.integers(0, 1),
-        st.sampled_from(["suspect", "restrict", "clear", "open", "extend", "release", "alert", "tick"]),
+        st.sampled_from(
+            ["suspect", "restrict", "clear", "open", "extend", "release", "alert", "tick", "gap"]
+        ),
         st.integers(0, 9),
     ),
     max_size=25,
@@ -129,6 +132,12 @@ def log_of(steps, *, chained=True):
                 phase = before
                 kind = AlertRaised if number % 2 else AlertCleared
                 log.decide(fact, kind(node=node, at_ms=at_ms, alert_id=device, alert="flap", about=device))
+            case "gap":
+                phase = before
+                watched = ("pods", "resourceslices", "nodes", "leases")[number % 4]
+                partition = partition_of(node, 4) if device_number else number % 4
+                found = gap(partition, watched, at_ms, at_ms + number % 3 * 60_000)
+                log.fact(msgspec.structs.replace(found, epoch=number))
             case _:
                 phase = before
                 log.fact(Tick(node="", partition=number % 4, observed_at_ms=at_ms + number))
@@ -184,6 +193,10 @@ def test_events_that_are_sent_twice_do_not_show_in_rows(open_store, new_place, s
     }
     clean.close()
     repeated.close()
+
+
+def without_duration(view, row):
+    return tuple(cell for name, cell in zip(view.columns, row, strict=True) if name != "duration_ms")
 
 
 def custody_decisions(records):
@@ -252,8 +265,43 @@ def test_episodes_at_a_position_are_those_of_the_shorter_log(open_store, steps):
         for name in AUDIT_VIEWS.keys() - {"unknown-duration"}:
             view = AUDIT_VIEWS[name]
             assert list(view.rows(theirs)) == list(view.rows(ours, known_at=known_at)), name
+        # How long an open run has lasted at a position is counted to its last event, and now to the newest one.
+        view = AUDIT_VIEWS["unknown-duration"]
+        expected = [without_duration(view, row) for row in view.rows(theirs)]
+        assert expected == [without_duration(view, row) for row in view.rows(ours, known_at=known_at)]
     whole.close()
     short.close()
+
+
+@LAWS
+@given(steps=happenings)
+def test_an_unknown_run_is_a_lower_bound_when_a_gap_of_its_partition_reaches_it(open_store, steps):
+    """For every instant and every position the mark agrees with a walk over the gaps of the log; SQL agrees on now."""
+    records, store = log_of(steps), open_store()
+    store.write(records)
+    found_gaps = [(record, record.event) for record in records if isinstance(record.event, WatchGapFound)]
+    nexts = {partition: position.next_offset for partition, position in store.positions().items()}
+    positions = [nexts] + [nexts | {record.partition: record.offset} for record, _ in found_gaps]
+    view = AUDIT_VIEWS["unknown-duration"]
+    with store.reading() as connection:
+        for as_of_ms in (None, *range(-1, 600_001, 120_000)):
+            for known_at in (None, *positions[:4]):
+                for row in view.rows(connection, as_of_ms=as_of_ms, known_at=known_at):
+                    node, _, _, since_ms, ended_ms, *_, marked = row
+                    reaching = [
+                        found
+                        for record, found in found_gaps
+                        if record.partition == partition_of(node, 4)
+                        and found.watched != "leases"
+                        and (known_at is None or record.offset < known_at.get(record.partition, 0))
+                        and (as_of_ms is None or found.from_ms <= as_of_ms)
+                        and found.to_ms >= since_ms
+                        and (ended_ms is None or found.from_ms < ended_ms)
+                    ]
+                    assert int(bool(reaching)) == marked
+        result = connection.execute(sa.text(f"SELECT * FROM {view.sql_name}"))
+        assert sorted(map(repr, view.rows(connection))) == sorted(repr(tuple(row)) for row in result)
+    store.close()
 
 
 @pytest.mark.case("C20")

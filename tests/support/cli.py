@@ -23,7 +23,7 @@ EXAMPLE_NAMES = ("one-card", "node-level", "flapping")
 VIEWS = (
     "devices", "device-timeline", "open-episodes", "episodes", "episode-evidence", "transitions", "false-quarantine-rate",
     "unknown-duration", "decision-latency", "node-incidents", "breaker-history", "moves", "alerts", "requests", "inventory",
-    "late-facts", "parked",
+    "late-facts", "watch-gaps", "parked",
 )  # fmt: skip
 TIMEOUT_S = 100
 

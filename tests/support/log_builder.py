@@ -25,6 +25,7 @@ from sickbay.facts import (
     Fact,
     Health,
     NumaAffinity,
+    WatchGapFound,
 )
 
 
@@ -47,6 +48,13 @@ class History:
             partition_of(fact.node, self.partitions) if partition is None else partition, envelope, fact
         )
         return envelope
+
+    def gap(
+        self, watched: str, from_ms: int, to_ms: int, *, from_rv: int = 9_000, to_rv: int = 20_000
+    ) -> None:
+        """Append to every partition that nothing was seen between two moments."""
+        for partition in range(self.partitions):
+            self.fact(gap(partition, watched, from_ms, to_ms, from_rv=from_rv, to_rv=to_rv))
 
     def decide(self, cause: Envelope, *decisions: Decision, policy: str = "policy-hash") -> list[Envelope]:
         """Append the decisions that a fact, which must be the last of its partition's facts, caused."""
@@ -86,6 +94,22 @@ def health(
         pod_uid=f"uid-{node}",
         namespace="default",
         pod="trainer",
+    )
+
+
+def gap(
+    partition: int, watched: str, from_ms: int, to_ms: int, *, from_rv: int = 9_000, to_rv: int = 20_000
+) -> WatchGapFound:
+    """Return what one partition hears of a gap."""
+    return WatchGapFound(
+        node="",
+        observed_at_ms=to_ms,
+        partition=partition,
+        watched=watched,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        from_rv=from_rv,
+        to_rv=to_rv,
     )
 
 

@@ -57,7 +57,7 @@ def every_kind(*, partitions: int = 4, chained: bool = True) -> History:
     """Return a log with every kind of decision and request.
 
     On ``node-a``, gpu-0 fails at minute 10 and returns with a prober at minute 60; gpu-1 goes Unknown at minute 20, is
-    restricted at minute 25 and cleared at minute 30; gpu-2 is withdrawn. On ``node-b``, gpu-0 fails at minute 10, is absorbed by
+    restricted at minute 25 and cleared at minute 30, and nothing is seen of pods from minute 23 to 24; gpu-2 is withdrawn. On ``node-b``, gpu-0 fails at minute 10, is absorbed by
     a node incident at minute 12, and a fact that came late corrects minute 11. ``node-c`` has a hold that stays open.
     """
     log = History(partitions, chained)
@@ -166,6 +166,7 @@ def _unknown_run(log: History) -> None:
     since: dict[str, Any] = {"unknown_since_ms": 20 * MINUTE}
     log.decide(silent, custody(DeviceSuspected, node, device, 20 * MINUTE, "in_service", "suspect", **since))
     partition = log.records[-1].partition
+    log.gap("pods", 23 * MINUTE, 24 * MINUTE)
     tick = log.fact(Tick(node="", partition=partition, observed_at_ms=25 * MINUTE + 9 * SECOND))
     log.decide(tick, custody(DeviceRestricted, node, device, 25 * MINUTE, "suspect", "restricted", **since))
     heard = log.fact(health(node, device, 30 * MINUTE, "Healthy", rv=210))

@@ -169,11 +169,11 @@ def test_the_false_quarantine_rate_counts_what_should_not_have_been(tmp_path):
 
 
 def test_unknown_duration_is_the_length_of_each_run(connection):
-    """Ten minutes with a restriction on node-a, three without on node-b."""
-    columns = ("node", "unknown_since_ms", "ended_ms", "duration_ms", "restricted")
+    """Ten minutes with a restriction and a watch gap on node-a, three without on node-b."""
+    columns = ("node", "unknown_since_ms", "ended_ms", "duration_ms", "restricted", "lower_bound")
     assert [
-        ("node-a", 20 * MINUTE, 30 * MINUTE, 10 * MINUTE, 1),
-        ("node-b", 11 * MINUTE, 14 * MINUTE, 3 * MINUTE, 0),
+        ("node-a", 20 * MINUTE, 30 * MINUTE, 10 * MINUTE, 1, 1),
+        ("node-b", 11 * MINUTE, 14 * MINUTE, 3 * MINUTE, 0, 0),
     ] == only(connection, "unknown-duration", *columns)
 
 
@@ -204,7 +204,7 @@ def test_an_unknown_run_that_goes_on_now_is_counted_to_the_newest_event(tmp_path
     with Store.open(tmp_path / "open-run.db", create=True, partitions=1) as store:
         store.write(log.records)
         with store.reading() as connection:
-            expected = ("node-a", "dra:d/p/x", "d", 1_000, None, 8_000, 0)
+            expected = ("node-a", "dra:d/p/x", "d", 1_000, None, 8_000, 0, 0)
             assert [expected] == list(AUDIT_VIEWS["unknown-duration"].rows(connection))
             assert expected == tuple(connection.execute(text("SELECT * FROM audit_unknown_duration")).one())
 

@@ -57,13 +57,52 @@ def test_a_mass_turn_is_one_incident_that_names_its_devices_and_evidence():
 
 
 def test_a_mass_turn_to_unknown_makes_the_devices_suspect_under_one_incident():
-    """The driver died: no device is condemned for it."""
+    """The driver died: one incident, no episode; new work is kept away once the window passes."""
     run = turn(in_use(), "Unknown", T0, 5)
+    (opened,) = run.of("node_incident_opened")
+
+    assert {("suspect", opened.incident_id)} == {
+        (r.phase, r.incident_id) for r in run.state.announced.devices.values()
+    }
+
+    run.until(T0 + Policy().unknown.window_ms + 1_000)
+
+    assert {("restricted", opened.incident_id, None)} == {
+        (r.phase, r.incident_id, r.episode) for r in run.state.announced.devices.values()
+    }
+
+
+def test_idle_devices_do_not_stand_against_a_mass_turn():
+    """Nobody speaks of a device without a Pod: three of three that are spoken of turned together."""
+    run = Run().each([published(n, T0 - HOUR, 1) for n in range(8)])
+    run.each([word(dra(n), "Healthy", T0 - HOUR, 2 + n) for n in range(3)])
+    run.each([word(dra(n), "Unhealthy", T0 + n, 12 + n) for n in range(3)])
 
     assert 1 == len(run.of("node_incident_opened"))
-    assert {("suspect", "node_incident")} == {
-        (r.phase, r.cause) for r in run.state.announced.devices.values()
-    }
+    assert set() == run.open_episodes()
+
+
+def test_a_fault_on_a_node_with_one_device_is_no_plugin_that_is_down():
+    """Allocatable 0 is what the fault looks like, whichever is seen first."""
+    for first, second in ((word(FOUR[0], "Unhealthy", T0, 5), node(T0 + 5_000, 6, allocatable="0", capacity="1")),
+                          (node(T0, 5, allocatable="0", capacity="1"), word(FOUR[0], "Unhealthy", T0 + 5_000, 6))):  # fmt: skip
+        run = Run().each(
+            [node(T0 - HOUR, 1, allocatable="1", capacity="1"), word(FOUR[0], "Healthy", T0 - HOUR, 2)]
+        )
+        run.step(first)
+        run.step(second)
+
+        assert "quarantined" == run.phase(FOUR[0])
+        assert {} == run.state.announced.incidents
+
+
+def test_a_fault_that_a_dying_node_still_reported_is_evidence():
+    """Losing a node makes no device faulty: its kubelet was alive when it said so."""
+    run = in_use()
+    run.step(word(FOUR[0], "Unhealthy", T0, 5))
+    run.step(lapsed(T0 + 40_000, 6, T0 - 1_000))
+
+    assert "quarantined" == run.phase(FOUR[0])
 
 
 @pytest.mark.parametrize(("last_ms", "incidents"), [(BURST_MS, 1), (BURST_MS + 1, 0)])
