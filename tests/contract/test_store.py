@@ -370,7 +370,7 @@ def test_processes_write_their_partitions_side_by_side(open_store, new_place):
     one, many = open_store(), open_store(place)
     one.write(log.records)
     undecoded = [record._replace(event=None) for record in log.records]
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     workers = [
         context.Process(target=_write_partitions, args=(place, numbers, undecoded))
         for numbers in ((0, 2), (1, 3))

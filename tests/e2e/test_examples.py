@@ -228,7 +228,7 @@ def test_flapping_is_one_episode_with_three_faults(stores):
 
 @pytest.mark.parametrize(
     ("time", "hold_until", "faults"),
-    [("08:06:00", "08:15:00", 1), ("08:10:00", "08:29:30", 2), ("08:12:00", "08:52:00", 3)],
+    [("08:06:00", "08:15:00", 1), ("08:10:00", "08:29:31", 2), ("08:12:00", "08:52:00", 3)],
 )
 def test_flapping_doubles_the_hold_with_each_fault(stores, time, hold_until, faults):
     """As of each fault, the episode holds until the time that was known then."""

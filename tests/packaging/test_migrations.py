@@ -121,7 +121,7 @@ def _upgrade_at_once(path, gate, results):
 @pytest.mark.case("C56")
 def test_c56_two_processes_that_migrate_at_once_migrate_once(tmp_path):
     """One process migrates under the lock; every other waits and then finds the schema current."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     for attempt in range(2):
         path = tmp_path / f"{attempt}.db"
         gate, results = context.Barrier(3), context.Queue()

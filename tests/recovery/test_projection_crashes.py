@@ -84,7 +84,7 @@ def test_a_process_that_dies_is_replaced_by_one_that_reads_the_positions(tmp_pat
     """A killed writer's successor delivers everything again and arrives at the rows of a clean run."""
     path = tmp_path / "killed.db"
     Store.open(path, create=True, partitions=4).close()
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     for nth in (9, 31):
         worker = context.Process(target=_write_and_die, args=(path, nth))
         worker.start()
