@@ -48,8 +48,14 @@ class Unread(NamedTuple):
     rv: int
     #: Fingerprint of the raw parts that are read besides the identity.
     mark: bytes
-    #: Reads the line: the frames that it holds.
-    read: Callable[[], tuple[Frame | FactFrame, ...]]
+    #: Turns the line, with its place, into the frames that it holds.
+    reader: Callable[[bytes, str], tuple[Frame | FactFrame, ...]]
+    line: bytes
+    place: str
+
+    def read(self) -> tuple[Frame | FactFrame, ...]:
+        """Read the line in full."""
+        return self.reader(self.line, self.place)
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,9 +66,14 @@ class _Spec(_Shape, gc=False):
     priority: Raw = _ABSENT
 
 
+class _ResourceStatus(_Shape, gc=False):
+    name: Raw = _ABSENT
+    resources: list[Raw] | None = None
+
+
 class _ContainerStatus(_Shape, gc=False):
     name: Raw = _ABSENT
-    allocated_resources_status: Raw = _ABSENT
+    allocated_resources_status: list[_ResourceStatus] | None = None
     allocated_resources: Raw = _ABSENT
     resources: Raw = _ABSENT
 
@@ -163,10 +168,21 @@ def _shape(containers: list[_Container] | None) -> list[tuple[Raw, Raw, Raw]] | 
     return None if containers is None else [(c.name, c.resources, c.restart_policy) for c in containers]
 
 
-def _told(statuses: list[_ContainerStatus] | None) -> list[tuple[Raw, Raw, Raw, Raw]] | None:
+def _told(statuses: list[_ContainerStatus] | None) -> list[tuple[object, ...]] | None:
     if statuses is None:
         return None
-    return [(s.name, s.allocated_resources_status, s.allocated_resources, s.resources) for s in statuses]
+    return [
+        (s.name, _unordered(s.allocated_resources_status), s.allocated_resources, s.resources)
+        for s in statuses
+    ]
+
+
+def _unordered(told: list[_ResourceStatus] | None) -> list[tuple[Raw, list[Raw] | None]] | None:
+    """Put what the kubelet lists in the order of a Go map into one order."""
+    if told is None:
+        return None
+    entries = [(t.name, None if t.resources is None else sorted(t.resources, key=bytes)) for t in told]
+    return sorted(entries, key=lambda entry: bytes(entry[0])) if len(entries) > 1 else entries
 
 
 def _resize(status: _Status) -> str:

@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from typing import Final, Self
 
 import msgspec
@@ -151,7 +150,7 @@ class Recording:
             if seen is None:
                 yield from self._read(line, place)
             else:
-                yield Unread(*seen, partial(self._read, line, place))
+                yield Unread(*seen, self._read, line, place)
         last = cutter.finish()
         place = f"{self.name}:{cutter.line}"
         if isinstance(last, Broken):

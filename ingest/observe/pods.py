@@ -25,6 +25,7 @@ from sickbay.facts import ClaimReference, Container, Health, PodClaim, PodObserv
 #: A device plugin's ids are at most 63 characters by the API's comment, a DRA triple at most 63 + 253 + 63 and two slashes.
 MAX_DEVICE_ID_BYTES: Final = 1024
 
+_encode: Final = msgspec.json.Encoder().encode
 _ABILITY: Final = OWN_DOMAIN + "ability"
 _TOPOLOGY: Final = OWN_DOMAIN + "topology"
 _ABILITIES: Final = ("checkpoint", "restartable", "neither")
@@ -77,7 +78,7 @@ def pod_fingerprint(obj: dict[str, Any]) -> bytes:
             [
                 (
                     item.get("name"),
-                    item.get("allocatedResourcesStatus"),
+                    _unordered(item.get("allocatedResourcesStatus")),
                     item.get("allocatedResources"),
                     item.get("resources"),
                 )
@@ -108,6 +109,22 @@ def pod_fingerprint(obj: dict[str, Any]) -> bytes:
         _declared(metadata, _ABILITY),
         _declared(metadata, _TOPOLOGY),
     ))  # fmt: skip
+
+
+def _unordered(told: object) -> object:
+    """Put what the kubelet lists in the order of a Go map into one order; anything malformed stays as it is."""
+    if not isinstance(told, list) or not all(isinstance(entry, dict) for entry in told):
+        return told
+    entries = []
+    for entry in told:
+        resources = entry.get("resources")
+        if resources is not None and not isinstance(resources, list):
+            return told
+        entries.append((
+            msgspec.Raw(_encode(entry.get("name"))),
+            None if resources is None else [msgspec.Raw(r) for r in sorted(map(_encode, resources))],
+        ))  # fmt: skip
+    return sorted(entries, key=lambda entry: bytes(entry[0]))
 
 
 def _shape(containers: object) -> object:

@@ -185,6 +185,7 @@ class Replay:
     def _facts(self) -> Iterator[tuple[int, list[Fact]]]:
         """Yield ``(time, facts)`` of each frame that is wanted, never going back in time by more than the frame says."""
         options, outcome = self._options, self.outcome
+        slot_end_ms = -1
         for frame in read_recordings(
             options.paths,
             on_parked=self._park,
@@ -197,6 +198,7 @@ class Replay:
                 continue
             facts = self._observe(frame)
             outcome.frames += 1
+            outcome.last_ms = max(frame.at_ms, outcome.last_ms or 0)
             if self._latest is not None:
                 assert options.from_ms is not None
                 if frame.at_ms < options.from_ms:
@@ -208,9 +210,11 @@ class Replay:
                 facts = [
                     f for f in facts if f.node in options.nodes or getattr(f, "partition", None) is not None
                 ]
+            if not facts and frame.at_ms <= slot_end_ms:
+                continue  # most frames change nothing, and their slot is known
             outcome.facts += len(facts)
             outcome.first_ms = frame.at_ms if outcome.first_ms is None else min(outcome.first_ms, frame.at_ms)
-            outcome.last_ms = max(frame.at_ms, outcome.last_ms or 0)
+            slot_end_ms = max(slot_end_ms, on_grid(frame.at_ms))
             yield frame.at_ms, facts
 
     def _observe(self, frame: Frame | FactFrame | Unread) -> list[Fact]:

@@ -95,8 +95,8 @@ MUTANTS: Final = (
     Mutant(
         "a fact comes before what fell due at its time",
         "streams/custody/timeline.py",
-        "            if context.node.due_ms <= entry.time_ms:",
-        "            if context.node.due_ms < entry.time_ms:",
+        "        if context.node.due_ms <= entry.time_ms:",
+        "        if context.node.due_ms < entry.time_ms:",
         (f"{UNIT}lateness.py::test_what_falls_due_at_the_moment_of_a_fact_falls_due_before_it",),
     ),
     Mutant(
