@@ -7,7 +7,7 @@ Whatever is not plainly so is answered with no: that only costs time.
 
 from __future__ import annotations
 
-from sickbay.facts import DeviceHealthObserved, Fact
+from sickbay.facts import DeviceHealthObserved, Fact, PodGone, PodObserved
 from streams.custody.context import Context
 from streams.custody.node import unit_of
 from streams.custody.state import NodeCustody
@@ -15,9 +15,12 @@ from streams.custody.state import NodeCustody
 
 def commutes(context: Context, fact: Fact, at_ms: int) -> bool:
     """Return whether ``fact``, which became true at ``at_ms``, commutes with everything that the node went through since."""
+    node = context.node
+    if isinstance(fact, PodObserved | PodGone):
+        # what a workload declares matters to moves alone
+        return not node.moves and not context.policy.moves.enabled
     if not isinstance(fact, DeviceHealthObserved) or fact.device_id.startswith("unattributed:"):
         return False
-    node = context.node
     unit_id, scope = unit_of(fact)
     unit = node.units.get(unit_id)
     return (

@@ -124,10 +124,10 @@ def apply(context: Context, fact: Fact, at_ms: int) -> None:
     _APPLY[type(fact)](context, fact, at_ms)
     moves.review(context, at_ms)
     unit = context.node.units.get(unit_of(fact)[0]) if isinstance(fact, DeviceHealthObserved) else None
-    if unit is None:
-        context.node.touched_ms = max(context.node.touched_ms, at_ms)
-    else:
+    if unit is not None:
         unit.touched_ms = max(unit.touched_ms, at_ms)
+    elif not isinstance(fact, PodObserved | PodGone):
+        context.node.touched_ms = max(context.node.touched_ms, at_ms)
     context.node.due_ms = _next_due_ms(context)
 
 
