@@ -6,9 +6,12 @@ is an opinion. Taints under our own domain are our own writes and never a cause.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from sickbay.facts import DevicePublished
+import msgspec
+
+from sickbay.facts import DevicePublished, Fact, NumaAffinity
 from sickbay.policy import DriverHealthRule, Policy
 
 #: Effects that keep work away; any other effect is informational (KEP-5055).
@@ -59,6 +62,30 @@ def _selects(rule: DriverHealthRule, key: str) -> bool:
     if rule.taint_key:
         return key == rule.taint_key
     return key.startswith(rule.taint_key_prefix)
+
+
+def kept_part(fact: Fact, policies: Mapping[str, Policy]) -> Fact:
+    """Return what custody reads of a fact: a published device without what only the ledger needs.
+
+    Facts are kept for the lateness horizon, and a device's attributes and amounts are the bulk of them.
+    """
+    if not isinstance(fact, DevicePublished):
+        return fact
+    read = {rule.attribute for policy in policies.values() for rule in policy.driver_health if rule.attribute}
+    return msgspec.structs.replace(
+        fact,
+        attributes={
+            name: value
+            for name, value in fact.attributes.items()
+            if name in read or name.rsplit("/", 1)[-1] in _HARDWARE_IDS
+        },
+        capacity={},
+        capacity_policy={},
+        numa=NumaAffinity(),
+        consumes_counters=(),
+        node_allocatable={},
+        unknown_fields=(),
+    )
 
 
 def hardware(fact: DevicePublished) -> str:
