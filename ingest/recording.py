@@ -33,7 +33,7 @@ STEP_MS_DEFAULT: Final = 1000
 
 #: Lines that are looked at to tell what a file holds.
 _SAMPLE_LINES: Final = 100
-_DOCUMENT_START: Final = re.compile(rb'^\{\s*+(?:["}]|\Z)', re.MULTILINE)
+_DOCUMENT_START: Final = re.compile(rb'^\{\s*(?:["}]|\Z)', re.MULTILINE)
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 _decode: Final = msgspec.json.Decoder().decode

@@ -12,14 +12,15 @@ from typing import Final
 
 from ingest.recording_text import RAW_BYTES, Broken, Document, Item, Kept, ListEnd, Unit
 
-# Possessive quantifiers throughout: no pattern ever goes back, so the time is linear in the input (faults X7).
+# Neighbouring parts of a pattern share no byte, so going back finds nothing and the time is linear in the input (faults X7).
+# Possessive quantifiers would say so, and match wrongly in Python before 3.11.5.
 # A newline ends a string early on purpose: JSON forbids it there, so it marks a document that was cut.
-_STRING_REST: Final = re.compile(rb'[^"\\\n]*+(?:\\.[^"\\\n]*+)*+')
-_TO_BRACKET: Final = re.compile(rb'[^"{}\[\]]*+(?:"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"[^"{}\[\]]*+)*+[{}\[\]]')
-_TO_STRING: Final = re.compile(rb'[^"{}\[\]]*+(?:"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"[^"{}\[\]]*+)*+')
-_BLANK: Final = re.compile(rb"[ \t\r\n]*+")
+_STRING_REST: Final = re.compile(rb'[^"\\\n]*(?:\\.[^"\\\n]*)*')
+_TO_BRACKET: Final = re.compile(rb'[^"{}\[\]]*(?:"[^"\\\n]*(?:\\.[^"\\\n]*)*"[^"{}\[\]]*)*[{}\[\]]')
+_TO_STRING: Final = re.compile(rb'[^"{}\[\]]*(?:"[^"\\\n]*(?:\\.[^"\\\n]*)*"[^"{}\[\]]*)*')
+_BLANK: Final = re.compile(rb"[ \t\r\n]*")
 #: The key stands after ``{``, ``,`` or blank; a quote inside a string stands after a backslash and is never taken for it.
-_ITEMS_KEY: Final = re.compile(rb'[{,\s]"items"\s*+:\s*+\[\Z')
+_ITEMS_KEY: Final = re.compile(rb'[{,\s]"items"\s*:\s*\[\Z')
 _ITEMS_KEY_BYTES: Final = 256
 _INDENTED: Final = re.compile(rb"\{\r?\n[ \t]")
 _INDENTED_BYTES: Final = 4
