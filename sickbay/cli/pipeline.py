@@ -151,8 +151,6 @@ class Replay:
         folds.slot(facts, to_ms)
         self._waiting = True
         self._slot_end_ms = to_ms
-        if self._breaker.open or self._breaker.adverse:
-            self._settle(folds)
 
     def _settle(self, folds: Folds) -> None:
         """Let the breaker hear the slot that is under way; the reading goes on meanwhile."""
