@@ -16,6 +16,9 @@ Phase: TypeAlias = Literal[
 Outcome: TypeAlias = Literal[
     "", "returned", "hold_ended", "absorbed", "retracted", "node_replaced", "device_replaced", "node_gone"
 ]
+MoveOutcome: TypeAlias = Literal[
+    "done", "failed", "timed_out", "workload_gone", "episode_closed", "retracted"
+]
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -317,7 +320,7 @@ class MoveFinished(MoveDecision, frozen=True, kw_only=True):
     KIND: ClassVar[str] = "move_finished"
 
     token: int
-    outcome: Literal["done", "failed", "timed_out", "workload_gone", "episode_closed", "retracted"]
+    outcome: MoveOutcome
 
 
 class AlertRaised(Decision, frozen=True, kw_only=True):

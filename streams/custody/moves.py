@@ -6,9 +6,9 @@ version of the fault. A workload that declared neither ability keeps its place, 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
-from sickbay.decisions import Episode, MoveFinished, MoveLeaseGranted, MovePlanned
+from sickbay.decisions import Episode, MoveFinished, MoveLeaseGranted, MoveOutcome, MovePlanned
 from sickbay.envelope import derived_id
 from streams.custody.context import Context
 from streams.custody.state import NEVER, Move, Unit, Word
@@ -128,7 +128,7 @@ def _grant(context: Context, at_ms: int) -> None:
         )
 
 
-def _finish(context: Context, move: Move, at_ms: int, outcome: str, detail: str) -> None:
+def _finish(context: Context, move: Move, at_ms: int, outcome: MoveOutcome, detail: str) -> None:
     move.finished = True
     move.expires_at_ms = NEVER
     context.out.append(
@@ -144,12 +144,14 @@ def _finish(context: Context, move: Move, at_ms: int, outcome: str, detail: str)
             namespace=move.namespace,
             pod=move.pod,
             token=move.token,
-            outcome=outcome,  # type: ignore[arg-type]  # callers pass members of the literal only
+            outcome=outcome,
         )
     )
 
 
-def reported(context: Context, move_id: str, token: int, outcome: str, detail: str, at_ms: int) -> None:
+def reported(
+    context: Context, move_id: str, token: int, outcome: Literal["done", "failed"], detail: str, at_ms: int
+) -> None:
     """Take a mover's word if its lease is the running one; a fenced one does nothing."""
     move = context.node.moves.get(move_id)
     if move is None or move.finished or move.token != token or move.expires_at_ms == NEVER:
