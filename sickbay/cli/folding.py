@@ -23,7 +23,7 @@ from streams.partition import Partition, arrival_order
 TICK_MS: Final = 10_000
 
 #: Records that are handed on together.
-_BATCH_RECORDS: Final = 5_000
+_BATCH_RECORDS: Final = 2_000
 
 
 def on_grid(at_ms: int) -> int:
@@ -70,9 +70,12 @@ class Fold:
                 self._append(number, self._tick(partition, to_ms), [census])
                 taken.append(census)
         self._time_ms = to_ms
+        return taken
+
+    def flush_batch(self) -> None:
+        """Hand on what is logged once it fills a batch; a worker does so after it told its census, so nobody waits for it."""
         if len(self._records) >= _BATCH_RECORDS:
             self.flush()
-        return taken
 
     def _catch_up(self, partition: Partition, to_ms: int) -> None:
         while partition.due_ms <= to_ms:

@@ -66,6 +66,7 @@ class LocalFolds:
 
     def slot(self, facts: list[Fact], to_ms: int) -> None:
         self._census = self._fold.slot(facts, to_ms)
+        self._fold.flush_batch()
 
     def census(self) -> list[CensusTaken]:
         return self._census
@@ -127,7 +128,7 @@ class ProcessFolds:
         return content
 
     def _lost(self, pipe: Connection) -> BaseException:
-        with suppress(SickbayError, OSError):
+        with suppress(EOFError, OSError):
             if pipe.poll(1):
                 content = pipe.recv()
                 if isinstance(content, BaseException):
@@ -178,6 +179,7 @@ def _work(pipe: Connection, place: str, numbers: list[int], total: int) -> None:
                     share, to_ms = content
                     facts = [cast("Fact", _decoders[kind].decode(data)) for kind, data in share]
                     pipe.send(fold.slot(facts, to_ms))
+                    fold.flush_batch()
                 elif verb == "breaker":
                     fold.breaker(*content)
                 elif verb == "policy":

@@ -164,8 +164,10 @@ class Replay:
 
     def _quiet(self, folds: Folds, from_ms: int, to_ms: int) -> None:
         """Go through the slots without facts one by one while the breaker has something to wait for."""
-        self._settle(folds)
         at_ms = from_ms + TICK_MS
+        if at_ms >= to_ms:
+            return
+        self._settle(folds)
         while at_ms < to_ms and (self._breaker.open or self._breaker.adverse):
             self._slot(folds, [], at_ms)
             at_ms += TICK_MS
