@@ -93,6 +93,20 @@ MUTANTS: Final = (
         (f"{UNIT}lateness.py::test_the_memory_of_repeats_is_limited",),
     ),
     Mutant(
+        "a late word passes over what concerned the node",
+        "streams/custody/commuting.py",
+        "        and node.touched_ms < at_ms",
+        "        and True",
+        (f"{UNIT}lateness.py::test_a_late_word_is_not_applied_in_place_past_what_it_would_have_changed",),
+    ),
+    Mutant(
+        "a late word passes over a burst",
+        "streams/custody/commuting.py",
+        "    return turned + 1 < policy.min_devices",
+        "    return True",
+        (f"{UNIT}lateness.py::test_a_late_word_is_not_applied_in_place_past_what_it_would_have_changed",),
+    ),
+    Mutant(
         "a fact comes before what fell due at its time",
         "streams/custody/timeline.py",
         "        if context.node.due_ms <= entry.time_ms:",

@@ -14,6 +14,7 @@ from facts_of import (
     XID,
     dra,
     gap,
+    hold,
     lapsed,
     move_report,
     node,
@@ -358,3 +359,25 @@ def test_of_two_facts_of_one_time_the_nodes_comes_first():
 
     assert "restricted" == first.phase(CARD) == second.phase(CARD)
     assert first.dump() == second.dump()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        [
+            word(plugin(0), "Healthy", T0, 1),
+            word(plugin(0), "Unhealthy", T0 + 1_000, 2),
+            hold(plugin(0), T0 + 2_000, T0 + 3_600_000),
+        ],
+        [
+            *(word(plugin(n), "Healthy", T0, 1) for n in range(3)),
+            *(word(plugin(n), "Unhealthy", T0 + 1_000 * (n + 1), 2) for n in range(3)),
+        ],
+    ],
+    ids=["a request came since", "its neighbours turned since"],
+)
+def test_a_late_word_is_not_applied_in_place_past_what_it_would_have_changed(facts):
+    """The last fact but one comes last: what came since looks different in its light, so the head is built again."""
+    late = [*facts[:-2], facts[-1], facts[-2]]
+
+    assert Run().each(facts).dump() == Run().each(late).dump()
