@@ -43,6 +43,7 @@ from sickbay.decisions import (
     Decision,
     DeviceReleased,
     Episode,
+    LedgerDecision,
     MoveDecision,
     MoveFinished,
     MoveLeaseGranted,
@@ -57,7 +58,9 @@ NAME: Final = "custody"
 TABLES: Final = CUSTODY_TABLES
 
 #: What these read models are made of; every other event is a row of the log and nothing more.
-WANTED: Final = frozenset(kind.KIND for kind in DECISIONS if kind is not CensusTaken) | {
+WANTED: Final = frozenset(
+    kind.KIND for kind in DECISIONS if kind is not CensusTaken and not issubclass(kind, LedgerDecision)
+) | {
     kind
     for kind, cls in KINDS.items()
     if issubclass(cls, Request | DevicePublished | DeviceWithdrawn | WatchGapFound)

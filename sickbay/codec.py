@@ -18,7 +18,11 @@ from sickbay.events import KINDS, Event
 from sickbay.facts import Fact, Request
 
 #: ``(kind, from version)`` to a pure function that returns the payload of the next version.
-UPCASTERS: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
+UPCASTERS: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    # version 2 added fields whose absence says what their defaults say
+    ("claim_observed", 1): lambda payload: payload,
+    ("claims_gate_requested", 1): lambda payload: payload,
+}
 
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 _envelope_encoder: Final = msgspec.json.Encoder()

@@ -176,6 +176,36 @@ class ReadingPolicy(_Section, frozen=True, kw_only=True):
     )
     #: Whether a decimal text may name a NUMA node.
     numa_from_text: bool = False
+    #: Labels of Nodes that are kept besides those under ``sickbay.dev/``: a canary class may be told by another label.
+    node_labels: tuple[str, ...] = ()
+
+
+class LedgerPolicy(_Section, frozen=True, kw_only=True):
+    """Whose rules the derived book follows, and what makes new claims wait."""
+
+    #: ``1.36`` and ``1.37`` foresee what that scheduler counts, its known under-counts included; ``exact`` is what is used.
+    emulate: Literal["1.36", "1.37", "exact"] = "exact"
+    #: A newer generation that stays incomplete this long makes the effective one stale: twice the 30 s that a kubelet waits
+    #: before it wipes the slices of a driver that went away (defaultWipingDelay).
+    slice_stale_ms: DurationMs = 60_000
+    #: After a driver's restart all must be well this long before new claims come: one kubelet wiping delay.
+    rebuild_settle_ms: DurationMs = 30_000
+    #: After a watch gap the other resource types get this long to show what was missed: three probes of a quiet watch.
+    recheck_ms: DurationMs = 30_000
+    #: A difference younger than this is under way: Pod, claim and slice are three watches, and a driver republishes in seconds.
+    drift_grace_ms: DurationMs = 30_000
+    #: Which differences hold a node. Explained ones are known and named; an unexplained one means that a number is wrong.
+    hold_on_drift: Literal["unexplained", "any", "never"] = "unexplained"
+    #: Nodes with this label, and one of ``canary_values``, are the canary class.
+    canary_label: str = "sickbay.dev/rollout"
+    #: Several values may be canaries: rollouts go in waves.
+    canary_values: tuple[str, ...] = ("canary",)
+    #: Promotion: this long without an unexplained difference on the canary class; one day sees every daily job.
+    promotion_window_ms: DurationMs = 86_400_000
+    #: Promotion: so many rebuilds, of a driver that restarted or a gate that was closed, must have gone well.
+    promotion_drills: Count = 1
+    #: Promotion: nine holds in ten end within this time, so that claims do not wait longer.
+    pending_goal_ms: DurationMs = 120_000
 
 
 class Policy(_Section, frozen=True, kw_only=True):
@@ -194,6 +224,7 @@ class Policy(_Section, frozen=True, kw_only=True):
     moves: MovePolicy = MovePolicy()
     driver_health: tuple[DriverHealthRule, ...] = _DRIVER_HEALTH
     reading: ReadingPolicy = ReadingPolicy()
+    ledger: LedgerPolicy = LedgerPolicy()
 
     def canonical(self) -> str:
         """Return the canonical JSON of the whole document, defaults included."""
@@ -246,10 +277,18 @@ def _check(policy: Policy, place: str) -> None:
             "staged_return.observation_ms", policy.staged_return.observation_ms,
             "staged_return.observation_only_ms", policy.staged_return.observation_only_ms,
         ),
+        ("ledger.rebuild_settle_ms", policy.ledger.rebuild_settle_ms, "lateness_horizon_ms", policy.lateness_horizon_ms),
+        ("ledger.slice_stale_ms", policy.ledger.slice_stale_ms, "lateness_horizon_ms", policy.lateness_horizon_ms),
+        ("ledger.recheck_ms", policy.ledger.recheck_ms, "lateness_horizon_ms", policy.lateness_horizon_ms),
     )  # fmt: skip
     for low_name, low, high_name, high in pairs:
         if low > high:
             raise PolicyError(f"{place}: {low_name} ({low}) must not exceed {high_name} ({high})")
+    label = policy.ledger.canary_label
+    if not label.startswith("sickbay.dev/") and label not in policy.reading.node_labels:
+        raise PolicyError(
+            f"{place}: ledger.canary_label ({label}) is kept of no Node; name it in reading.node_labels too"
+        )
     for name, value in (
         ("unknown.window_ms", policy.unknown.window_ms),
         ("quarantine.lease_ms", policy.quarantine.lease_ms),

@@ -1,4 +1,4 @@
-"""One partition's custody: facts routed to their node, ticks to the nodes whose time has come, a census for the breaker.
+"""One partition: facts routed to custody and ledger of their node, ticks to the nodes whose time has come, a census for the breaker.
 
 A tick is one per partition and a state one per node: it is applied to those nodes that have a deadline at or before it. That
 rule is a function of the states alone, so a replay applies it alike.
@@ -10,12 +10,30 @@ from collections import Counter
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from sickbay.decisions import CensusTaken, CustodyDecision, Decision
-from sickbay.facts import BreakerStateChanged, Fact, PolicyChanged, Tick, WatchGapFound
+from sickbay.decisions import (
+    LEDGER_ALERTS,
+    AlertCleared,
+    AlertRaised,
+    CensusTaken,
+    CustodyDecision,
+    Decision,
+    LedgerDecision,
+)
+from sickbay.facts import (
+    BreakerStateChanged,
+    ClaimsGateRequested,
+    Fact,
+    PolicyChanged,
+    Tick,
+    WatchGapFound,
+)
 from sickbay.policy import Policy, policy_from_document
 from streams.custody.aggregate import CUSTODY, NodeState, initial, replay
 from streams.custody.signals import Source, source_of
 from streams.custody.state import NEVER
+from streams.ledger import aggregate as ledger
+from streams.ledger.aggregate import LEDGER
+from streams.ledger.state import LedgerState
 
 #: Shares of known devices by which a census may be out of date, in percent: the breaker's own ratio is coarser.
 _CENSUS_DRIFT_PERCENT = 5
@@ -31,15 +49,29 @@ def arrival_order(fact: Fact) -> tuple[int, str, Source, tuple[int, ...]]:
     return fact.observed_at_ms, fact.node, source, version
 
 
+def is_ledgers(decision: Decision) -> bool:
+    """Whether a decision is the ledger's; the others are custody's or the breaker's."""
+    if isinstance(decision, AlertRaised | AlertCleared):
+        return decision.alert in LEDGER_ALERTS
+    return isinstance(decision, LedgerDecision)
+
+
+def _order(fact: ClaimsGateRequested) -> tuple[int, str]:
+    return fact.observed_at_ms, fact.request_id
+
+
 class Partition:
-    """The custody states of one partition's nodes."""
+    """The states of one partition's nodes."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.policies: dict[str, Policy] = {}
         self.policy_hash = ""
         self.nodes: dict[str, NodeState] = {}
+        self.ledgers: dict[str, LedgerState] = {}
         self._breakers: dict[str, int] = {}
+        #: Newest request for each gate that every node hears of.
+        self._gates: dict[str, ClaimsGateRequested] = {}
         self._deadlines: list[tuple[int, str]] = []
         self._sizes: dict[str, int] = {}
         self._known_by_node: dict[str, Counter[str]] = {}
@@ -53,10 +85,15 @@ class Partition:
         """The earliest deadline of any node, NEVER if there is none."""
         while self._deadlines:
             due_ms, name = self._deadlines[0]
-            if self.nodes[name].due_ms == due_ms:
+            if self._due_ms(name) == due_ms:
                 return due_ms
             heappop(self._deadlines)
         return NEVER
+
+    def _due_ms(self, name: str) -> int:
+        books = self.ledgers.get(name)
+        due_ms = self.nodes[name].due_ms
+        return due_ms if books is None else min(due_ms, books.due_ms)
 
     def step(self, fact: Fact) -> list[Decision]:
         """Live: take one fact in and decide."""
@@ -68,10 +105,14 @@ class Partition:
     def _step_node(self, name: str, facts: Sequence[Fact]) -> Sequence[Decision]:
         state, decisions = CUSTODY.step(self._node(name), facts)
         self.nodes[name] = state
-        self._note(name, state)
         for decision in decisions:
             if isinstance(decision, CustodyDecision):
                 self._count(name, state, decision)
+        books = self.ledgers.get(name)
+        if books is not None:
+            self.ledgers[name], entered = LEDGER.step(books, facts)
+            decisions = (*decisions, *entered)
+        self._note(name, state)
         return decisions
 
     def _count(self, name: str, state: NodeState, decision: CustodyDecision) -> None:
@@ -95,12 +136,26 @@ class Partition:
             if isinstance(event, CensusTaken):
                 self._reported, self._adverse = dict(event.known), {}
             elif event.node in self.nodes:
-                state = replay(self.nodes[event.node], event)
-                if isinstance(event, CustodyDecision):
-                    self._count(event.node, state, event)
+                self._replay_decision(event)
             return
         for name in self._concerned(event):
-            self._note(name, replay(self._node(name), event))
+            state = replay(self._node(name), event)
+            if name in self.ledgers:
+                ledger.replay(self.ledgers[name], event)
+            self._note(name, state)
+
+    def _replay_decision(self, event: Decision) -> None:
+        if is_ledgers(event):
+            ledger.replay(self.ledgers[event.node], event)
+            return
+        state = replay(self.nodes[event.node], event)
+        if isinstance(event, CustodyDecision):
+            self._count(event.node, state, event)
+        elif (
+            isinstance(event, AlertRaised) and event.alert == ledger.LATE_FACT and event.node in self.ledgers
+        ):
+            # either of the two may have found the fact late; for the other it says nothing
+            ledger.replay(self.ledgers[event.node], event)
 
     def _concerned(self, fact: Fact) -> list[str]:
         """Return the nodes that a fact is about, and take in what concerns the whole partition."""
@@ -115,6 +170,10 @@ class Partition:
                     self._breakers[fact.scope] = fact.observed_at_ms
                 else:
                     self._breakers.pop(fact.scope, None)
+            case ClaimsGateRequested() if fact.partition is not None:
+                known = self._gates.get(fact.scope)
+                if known is None or _order(known) < _order(fact):
+                    self._gates[fact.scope] = fact
             case WatchGapFound():
                 pass
             case _:
@@ -125,7 +184,7 @@ class Partition:
         due: list[str] = []
         while self._deadlines and self._deadlines[0][0] <= at_ms:
             due_ms, name = heappop(self._deadlines)
-            if self.nodes[name].due_ms == due_ms and name not in due:
+            if self._due_ms(name) == due_ms and name not in due:
                 due.append(name)
         return sorted(due)
 
@@ -134,11 +193,13 @@ class Partition:
         if state is None:
             state = initial(name, self.policies, self.policy_hash, breakers=self._breakers)
             self.nodes[name] = state
+            if name:  # what is on no node is in no book
+                self.ledgers[name] = ledger.initial(name, self.policies, self.policy_hash, gates=self._gates)
         return state
 
     def _note(self, name: str, state: NodeState) -> None:
-        due_ms = state.due_ms
-        if due_ms != NEVER:
+        due_ms = self._due_ms(name)
+        if due_ms < NEVER:
             heappush(self._deadlines, (due_ms, name))
         units = state.timeline.head.units
         if len(units) != self._sizes.get(name, 0):

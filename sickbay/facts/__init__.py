@@ -46,6 +46,8 @@ from sickbay.facts.workloads import (
     PodClaim,
     PodGone,
     PodObserved,
+    Selected,
+    Together,
 )
 
 __all__ = [
@@ -86,8 +88,10 @@ __all__ = [
     "Resource",
     "ResyncCompleted",
     "Scalar",
+    "Selected",
     "Taint",
     "Tick",
+    "Together",
     "WatchGapFound",
 ]
 

@@ -79,10 +79,22 @@ class MoveReported(Request, frozen=True, kw_only=True):
 
 
 class ClaimsGateRequested(Request, frozen=True, kw_only=True):
-    """A person opens or closes the claims gate; ``scope`` is ``cluster``, ``driver:<name>`` or ``node``."""
+    """A person opens or closes the claims gate.
+
+    ``scope`` is ``node``, or ``cluster`` or ``driver:<name>``, which every partition hears (``partition``). ``device_id`` is empty.
+    """
 
     KIND: ClassVar[str] = "claims_gate_requested"
+    SCHEMA_VERSION: ClassVar[int] = 2
 
     scope: str
     closed: bool
     reason: str
+    #: Opening a node's gate may name the ledger that was checked; the gate stays closed if the ledger is another by now.
+    ledger_version: str = ""
+    partition: int | None = None
+
+    @property
+    def subject(self) -> str:
+        # version 1 was about a device, and keeps its identity
+        return self.device_id or f"gate:{self.scope}"

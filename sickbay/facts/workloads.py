@@ -142,10 +142,29 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
     api_group: str = ""
 
 
+class Together(msgspec.Struct, frozen=True, kw_only=True):
+    """A ``matchAttribute`` constraint: the devices of these requests must have one value of the attribute."""
+
+    #: Qualified name.
+    attribute: str
+    #: Empty means every request.
+    requests: tuple[str, ...] = ()
+
+
+class Selected(msgspec.Struct, frozen=True, kw_only=True):
+    """A CEL selector of the plain form ``attribute == number``, the one form that names a NUMA node."""
+
+    request: str
+    #: Qualified name.
+    attribute: str
+    value: int
+
+
 class ClaimObserved(Fact, frozen=True, kw_only=True):
     """A ResourceClaim, once for each node that it is charged to, with that node's results only."""
 
     KIND: ClassVar[str] = "claim_observed"
+    SCHEMA_VERSION: ClassVar[int] = 2
 
     claim_uid: str
     namespace: str
@@ -161,6 +180,9 @@ class ClaimObserved(Fact, frozen=True, kw_only=True):
     device_conditions: tuple[str, ...] = ()
     #: The claim has results on other nodes too.
     spans_nodes: bool = False
+    #: What the claim asked of the attributes of its devices, as far as it can name a NUMA node.
+    together: tuple[Together, ...] = ()
+    selected: tuple[Selected, ...] = ()
     refused: tuple[str, ...] = ()
 
     @property

@@ -1,7 +1,7 @@
-"""Decisions: what was concluded from the facts. Past tense, immutable, the public contract of ``sickbay.decisions``.
+"""Decisions on devices: custody, node incidents, the breaker, moves of workloads, alerts.
 
 A custody decision carries the whole record that holds after it, so a consumer needs no other event to know where the device
-stands. ``at_ms`` is the event time from which it is true; the log position says when it was known.
+stands.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
+
+from sickbay.decisions.base import Decision
 
 Phase: TypeAlias = Literal[
     "in_service", "suspect", "restricted", "quarantined", "probing", "canary", "observing"
@@ -19,32 +21,6 @@ Outcome: TypeAlias = Literal[
 MoveOutcome: TypeAlias = Literal[
     "done", "failed", "timed_out", "workload_gone", "episode_closed", "retracted"
 ]
-
-
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What every decision carries."""
-
-    KIND: ClassVar[str] = ""
-    SCHEMA_VERSION: ClassVar[int] = 1
-
-    node: str
-    at_ms: int
-    #: Path of the policy clause that decided, ``custody.unknown.window_ms`` for example.
-    clause: str = ""
-    #: Why, in words for a person.
-    reason: str = ""
-    #: Event ids of the facts it rests on.
-    evidence: tuple[str, ...] = ()
-
-    @property
-    def subject(self) -> str:
-        """What the decision is about; unique with the kind inside one cause."""
-        return ""
-
-    @property
-    def correlation_id(self) -> str:
-        """The episode, incident, move or alert that it belongs to."""
-        return ""
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,10 +333,3 @@ class AlertCleared(Decision, frozen=True, kw_only=True):
     @property
     def correlation_id(self) -> str:
         return self.alert_id
-
-
-DECISIONS: tuple[type[Decision], ...] = (
-    DeviceSuspected, DeviceRestricted, DeviceCleared, QuarantineOpened, QuarantineExtended, QuarantineReviewDue,
-    ProbeStarted, CanaryStarted, ObservationStarted, DeviceReleased, NodeIncidentOpened, NodeIncidentClosed, CensusTaken,
-    BreakerOpened, BreakerClosed, MovePlanned, MoveLeaseGranted, MoveFinished, AlertRaised, AlertCleared,
-)  # fmt: skip

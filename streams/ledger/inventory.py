@@ -1,0 +1,229 @@
+"""What a node has: the Node object, its pools, and its devices with those who hold them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sickbay.decisions import NUMA_UNKNOWN, Book, Entry
+from sickbay.facts import AllocationResult, ClaimObserved, DevicePublished, PoolObserved
+from sickbay.policy import Policy
+from streams.ledger.amounts import Exact, ceiling, counts, lines, nano_of, nowhere, within_limits
+from streams.ledger.findings import NEVER, Findings
+from streams.ledger.mapping import bucket_of
+from streams.ledger.objects import Objects
+from streams.ledger.versions import Item
+
+_ONE: Final = 10**9
+
+
+def find_node(objects: Objects) -> Findings:
+    """Return what the Node object comes to."""
+    found = Findings()
+    fact = objects.newest("node")
+    node = objects.node
+    if node is None:
+        if fact is not None:
+            found.hold("slice_stale", "", fact.observed_at_ms, "the node is gone")
+        return found
+    supply = {r: nano_of(text) for r, text in node.allocatable.items() if counts(r)}
+    legal = {r: ceiling(r, nano) for r, nano in supply.items() if within_limits(nano)}
+    found.enter(
+        Entry(
+            book="common", key=f"node/{node.node_uid}", account="supply", amounts=nowhere(legal),
+            at_ms=node.observed_at_ms,
+        )
+    )  # fmt: skip
+    refused = [text for text in node.refused if "allocatable" in text]
+    if refused or len(legal) != len(supply):
+        detail = refused[0] if refused else "an allocatable amount out of range"
+        found.hold("shape_unknown", "", node.observed_at_ms, detail)
+    return found
+
+
+# --- pools ---
+
+
+def find_pool(objects: Objects, driver: str, pool: str, policy: Policy) -> Findings:
+    """Return what a pool comes to: the counters that its devices share, and whether its numbers can be relied on."""
+    found = Findings()
+    items = objects.items("pool", driver, pool)
+    newest = items[-1]
+    fact = newest.fact
+    assert isinstance(fact, PoolObserved)
+    scope, ledger = f"{driver}/{pool}", policy.ledger
+    if fact.newest_generation is None:
+        if any(_effective(item) is not None for item in items[:-1]):
+            found.hold(
+                "driver_rebuilding", scope, newest.at_ms, "its slices are gone",
+                until_ms=newest.at_ms + ledger.slice_stale_ms,
+            )  # fmt: skip
+        return found
+    found.enter(
+        Entry(
+            book="counters", key=f"counters/{scope}", account="supply", at_ms=newest.at_ms,
+            amounts=lines(
+                (f"{scope}:{group}/{counter}", NUMA_UNKNOWN, nano)
+                for group, counter, text in fact.counters
+                if within_limits(nano := nano_of(text))
+            ),
+        )
+    )  # fmt: skip
+    if not _settled(newest):
+        since_ms = _since(items)
+        detail = fact.invalid_reason or (
+            f"generation {fact.newest_generation} has {fact.slices_present} of {fact.slices_expected} slices;"
+            f" {'none' if fact.effective_generation is None else fact.effective_generation} counts"
+        )
+        found.hold("pool_incomplete", scope, since_ms, detail)
+        found.hold("slice_stale", scope, since_ms, detail, from_ms=since_ms + ledger.slice_stale_ms)
+    _rebuilding(found, items, scope, ledger.rebuild_settle_ms)
+    return found
+
+
+def _settled(item: Item) -> bool:
+    fact = item.fact
+    assert isinstance(fact, PoolObserved)
+    return fact.complete and not fact.invalid_reason and fact.effective_generation == fact.newest_generation
+
+
+def _effective(item: Item) -> int | None:
+    return item.fact.effective_generation if isinstance(item.fact, PoolObserved) else None
+
+
+def _present(item: Item) -> bool:
+    return isinstance(item.fact, PoolObserved) and item.fact.newest_generation is not None
+
+
+def _since(items: list[Item]) -> int:
+    """Return since when the pool has been incomplete without a break."""
+    since_ms = items[-1].at_ms
+    for item in reversed(items):
+        if _settled(item) or not _present(item):
+            break
+        since_ms = item.at_ms
+    return since_ms
+
+
+def _rebuilding(found: Findings, items: list[Item], scope: str, settle_ms: int) -> None:
+    """Hold after the pool came back, and after its generation fell while there were slices of it."""
+    for place in range(1, len(items)):
+        before, after = items[place - 1], items[place]
+        if not _present(after):
+            continue
+        if not _present(before):
+            whole = next((item.at_ms for item in items[place:] if _settled(item)), None)
+            found.hold(
+                "driver_rebuilding", scope, after.at_ms, "its slices were gone and are back",
+                until_ms=NEVER if whole is None else whole + settle_ms,
+            )  # fmt: skip
+            continue
+        old, new = _effective(before), _effective(after)
+        if old is not None and new is not None and new < old:
+            found.hold(
+                "generation_back",
+                scope,
+                after.at_ms,
+                f"from {old} to {new}",
+                until_ms=after.at_ms + settle_ms,
+            )
+
+
+# --- devices ---
+
+
+def find_device(objects: Objects, device_id: str) -> Findings:
+    """Return what a device comes to: its capacity, who holds how much of it, and the counters it pays."""
+    found = Findings()
+    published = objects.published(device_id)
+    if published is not None:
+        found.enter(
+            Entry(
+                book="devices", key=f"device/{device_id}", account="supply", device_id=device_id,
+                at_ms=published.observed_at_ms,
+                amounts=lines((r, bucket_of(published.numa), n) for r, n in _capacity(published).items()),
+            )
+        )  # fmt: skip
+        if published.node_allocatable_shape == "unknown":
+            detail = next(iter(published.unknown_fields), "its node-allocatable data is not understood whole")
+            found.hold("shape_unknown", device_id, published.observed_at_ms, detail)
+    holders = [objects.claims[uid] for uid in sorted(objects.holders.get(device_id, ()))]
+    if holders:
+        _use(found, objects, device_id, holders)
+    return found
+
+
+def _prefix(result: AllocationResult | DevicePublished) -> str:
+    return f"{result.driver}/{result.pool}"
+
+
+def _capacity(device: DevicePublished) -> dict[str, int]:
+    prefix = _prefix(device)
+    amounts = {
+        f"{prefix}:{name}": nano
+        for name, text in device.capacity.items()
+        if within_limits(nano := nano_of(text))
+    }
+    return {f"{prefix}:devices": _ONE, **amounts}
+
+
+def _use(found: Findings, objects: Objects, device_id: str, holders: list[ClaimObserved]) -> None:
+    device = objects.publication(device_id)
+    bucket = bucket_of(device.numa) if device is not None else NUMA_UNKNOWN
+    results = [
+        (claim, result)
+        for claim in holders
+        for result in claim.results
+        if result.device_id == device_id and not result.admin_access
+    ]
+    bearer, first = results[0]
+    one = {f"{_prefix(first)}:devices": _ONE}
+    alone = [(c, r) for c, r in results if objects.exclusive(device_id, r.share_id)]
+    whole = _capacity(device) if device is not None and alone else one
+    found.enter(_entry(bearer, "devices", f"use/{device_id}", device_id, bucket, whole))
+    if device is not None:
+        counters = {
+            f"{_prefix(device)}:{group}/{counter}": nano
+            for group, counter, text in device.consumes_counters
+            if within_limits(nano := nano_of(text))
+        }
+        found.enter(_entry(bearer, "counters", f"use/{device_id}", device_id, bucket, counters))
+    for claim, result in results:
+        if objects.exclusive(device_id, result.share_id):
+            if claim is not bearer:
+                refused = _entry(claim, "devices", f"use/{device_id}", device_id, bucket, whole)
+                found.refuse(refused, claim.claim_uid)
+        else:
+            consumed = {
+                f"{_prefix(result)}:{name}": nano
+                for name, text in (result.consumed or {}).items()
+                if within_limits(nano := nano_of(text))
+            }
+            key = f"use/{device_id}/{claim.claim_uid}/{result.share_id}"
+            found.enter(_entry(claim, "devices", key, device_id, bucket, consumed, result.share_id))
+    if len({claim.claim_uid for claim, _ in alone}) > 1:
+        names = ", ".join(sorted(f"{claim.namespace}/{claim.claim}" for claim, _ in alone))
+        found.alerts["device_conflict", device_id] = f"{device_id} cannot be shared and is held by {names}"
+
+
+def _entry(
+    claim: ClaimObserved,
+    book: Book,
+    key: str,
+    device_id: str,
+    bucket: str,
+    amounts: dict[str, int],
+    share_id: str = "",
+) -> Entry:
+    exact: list[tuple[str, str, Exact]] = [(resource, bucket, nano) for resource, nano in amounts.items()]
+    return Entry(
+        book=book,
+        key=key,
+        account="claims",
+        amounts=lines(exact),
+        at_ms=claim.observed_at_ms,
+        namespace=claim.namespace,
+        claim=claim.claim,
+        claim_uid=claim.claim_uid,
+        device_id=device_id,
+        share_id=share_id,
+    )

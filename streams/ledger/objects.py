@@ -1,0 +1,340 @@
+"""The objects of one node as the ledger sees them: who holds what, and which parts must be looked at again after a fact.
+
+It keeps facts and indexes over them and concludes nothing; ``claims``, ``pods`` and ``inventory`` do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from sickbay.facts import (
+    ClaimObserved,
+    ClaimsGateRequested,
+    DevicePublished,
+    DeviceWithdrawn,
+    Fact,
+    NodeAllocatableEntry,
+    NodeLeaseLapsed,
+    NodeObserved,
+    PodObserved,
+    PoolObserved,
+    WatchGapFound,
+)
+from streams.ledger.requests import PodAmounts, pod_amounts
+from streams.ledger.versions import Item, Kept, Source, Version, has_history, is_ended, pods_of
+
+#: What is looked at as one: ``("claim", uid)`` and the like.
+Unit: TypeAlias = tuple[str, ...]
+
+_TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+#: What the ledger reads of a Pod, beside its identity and whether it counts.
+_READ: Final = (
+    "containers", "claims", "extended_claim", "overhead", "pod_level_requests", "node_allocatable", "resize", "refused",
+)  # fmt: skip
+_UNITS: Final = frozenset({"node", "pod", "claim", "device", "pool"})
+
+
+class Pod:
+    """A Pod that counts."""
+
+    __slots__ = ("amounts", "at_ms", "fact", "names", "references", "uid")
+
+    def __init__(self, fact: PodObserved) -> None:
+        self.fact = fact
+        self.uid = fact.pod_uid
+        self.at_ms = fact.observed_at_ms
+        self.amounts: PodAmounts = pod_amounts(fact)
+        local = {claim.name: claim.claim for claim in fact.claims if claim.claim}
+        #: Claim object name to the containers that refer to it.
+        self.references: dict[str, list[str]] = {name: [] for name in local.values()}
+        for container in fact.containers:
+            for reference in container.claims:
+                name = local.get(reference.name)
+                if name is not None and container.name not in self.references[name]:
+                    self.references[name].append(container.name)
+        #: Names of every claim that the Pod speaks of.
+        self.names = {*self.references, *(entry.claim for entry in fact.node_allocatable or ())}
+        if fact.extended_claim:
+            self.names.add(fact.extended_claim)
+
+    def asks_the_same(self, fact: PodObserved) -> bool:
+        """Whether a newer version of the Pod differs in nothing that the ledger reads."""
+        return all(getattr(self.fact, name) == getattr(fact, name) for name in _READ)
+
+
+class Objects:
+    """Everything that is known of one node."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Source, Kept] = {}
+        self.pods: dict[str, Pod] = {}
+        #: Claims that have an allocation here, by uid.
+        self.claims: dict[str, ClaimObserved] = {}
+        self.by_name: dict[tuple[str, str], set[str]] = {}
+        self.by_pod: dict[str, set[str]] = {}
+        self.naming: dict[tuple[str, str], set[str]] = {}
+        #: Device to the claims that hold it, without admin access.
+        self.holders: dict[str, set[str]] = {}
+        #: ``(pool, device)`` to the devices of every driver that have these names.
+        self.namesakes: dict[tuple[str, str], set[str]] = {}
+        #: ``(driver, pool)`` of every pool that is or was here.
+        self.pools: set[tuple[str, str]] = set()
+        #: Newest request for the gate of each scope, and newest watch gap of each resource type.
+        self.gates: dict[str, ClaimsGateRequested] = {}
+        self.gaps: dict[str, WatchGapFound] = {}
+        self.dirty: set[Unit] = set()
+        #: Something changed that the verdict hangs on and no part.
+        self.judged_anew = False
+
+    # --- questions ---
+
+    def newest(self, *source: str) -> Fact | None:
+        """Return the newest fact of a source, ``None`` when there is none."""
+        kept = self.kept.get(source)
+        return kept.newest.fact if kept is not None else None
+
+    def items(self, *source: str) -> list[Item]:
+        """Return the versions that are kept of a source, oldest first."""
+        kept = self.kept.get(source)
+        return kept.items if kept is not None else []
+
+    @property
+    def node(self) -> NodeObserved | None:
+        """The Node object, ``None`` when it is not known or gone."""
+        fact = self.newest("node")
+        return fact if isinstance(fact, NodeObserved) else None
+
+    @property
+    def lapsed(self) -> NodeLeaseLapsed | None:
+        """The lapse of the node's Lease while it lasts."""
+        fact = self.newest("lease")
+        return fact if isinstance(fact, NodeLeaseLapsed) else None
+
+    def drivers(self) -> tuple[str, ...]:
+        """Return the drivers that publish devices here now."""
+        found = set()
+        for driver, pool in self.pools:
+            fact = self.newest("pool", driver, pool)
+            if isinstance(fact, PoolObserved) and fact.newest_generation is not None:
+                found.add(driver)
+        return tuple(sorted(found))
+
+    def published(self, device_id: str) -> DevicePublished | None:
+        """Return a device as it is published now."""
+        fact = self.newest("device", device_id)
+        return fact if isinstance(fact, DevicePublished) else None
+
+    def publication(self, device_id: str) -> DevicePublished | None:
+        """Return a device as it was published last, whether it still is or not."""
+        for item in reversed(self.items("device", device_id)):
+            if isinstance(item.fact, DevicePublished):
+                return item.fact
+        return None
+
+    def belongs_here(self, driver: str, pool: str) -> bool:
+        """Whether the pool was ever published on this node; one of another place cannot be missed here."""
+        return (driver, pool) in self.pools
+
+    def exclusive(self, device_id: str, share_id: str) -> bool:
+        """Whether one claim alone may hold the device."""
+        device = self.publication(device_id)
+        return not device.allow_multiple if device is not None else not share_id
+
+    def linked(self, claim: ClaimObserved) -> list[Pod]:
+        """Return the Pods that count here and that a claim belongs to, by uid."""
+        consumers = pods_of(claim)
+        uids = set(consumers)
+        if claim.owner.startswith("Pod/"):
+            uids.add(claim.owner[4:])
+        if not consumers:
+            uids |= self.naming.get((claim.namespace, claim.claim), set())
+        return [self.pods[uid] for uid in sorted(uids) if uid in self.pods]
+
+    def resolve(self, pod: Pod, name: str) -> ClaimObserved | None:
+        """Return the claim that a Pod's status means by a name, ``None`` when it is not known.
+
+        A Pod that names a claim in its spec means its own, even when that is gone and another has the name by now; one that
+        does not can only mean the claim that is there.
+        """
+        found = [self.claims[uid] for uid in self.by_name.get((pod.fact.namespace, name), ())]
+        mine = [c for c in found if pod.uid in pods_of(c) or c.owner == f"Pod/{pod.uid}"]
+        free = [c for c in found if not pods_of(c)]
+        is_its_own = name in pod.references or name == pod.fact.extended_claim
+        candidates = mine or free or ([] if is_its_own else found)
+        return max(candidates, key=lambda c: (c.epoch, c.rv, c.claim_uid), default=None)
+
+    def speakers(self, claim: ClaimObserved) -> list[Pod]:
+        """Return the Pods that count here and whose status speaks of a claim, those that it belongs to first."""
+        mine = self.linked(claim)
+        others = sorted(self.naming.get((claim.namespace, claim.claim), set()) - {pod.uid for pod in mine})
+        return [
+            pod
+            for pod in [*mine, *(self.pods[uid] for uid in others)]
+            if any(
+                entry.claim == claim.claim and self.resolve(pod, entry.claim) is claim
+                for entry in pod.fact.node_allocatable or ()
+            )
+        ]
+
+    def concerning(self, pod: Pod) -> list[str]:
+        """Return the uids of the claims that may add to a Pod."""
+        found = set(self.by_pod.get(pod.uid, ()))
+        for name in pod.names:
+            found |= self.by_name.get((pod.fact.namespace, name), set())
+        return sorted(found)
+
+    # --- taking facts in ---
+
+    def take(self, fact: Fact, source: Source, version: Version) -> bool:
+        """Take a fact in; return whether it says anything new."""
+        kept = self.kept.get(source)
+        item = Item(fact, version)
+        if kept is None:
+            self.kept[source] = Kept(item)
+        elif not kept.take(item, history=has_history(source)):
+            return False
+        match source[0]:
+            case "pod":
+                self._pod(source[1])
+            case "claim":
+                self._claim(source[1])
+            case "device":
+                self._device(source[1])
+            case "pool":
+                self.dirty.add(source)
+                self.judged_anew = True
+                self.pools.add((source[1], source[2]))
+                if kept is None:  # from now on a device of the pool can be missed here
+                    self.dirty |= {("claim", uid) for uid in self.claims}
+            case "node":
+                self.dirty.add(source)
+                self.judged_anew = True
+            case _:
+                self.judged_anew = True
+                newest = self.kept[source].newest.fact
+                if isinstance(newest, ClaimsGateRequested):
+                    self.gates[source[1]] = newest
+                elif isinstance(newest, WatchGapFound):
+                    self.gaps[source[1]] = newest
+        return True
+
+    def _pod(self, uid: str) -> None:
+        before = self.pods.pop(uid, None)
+        fact = self.newest("pod", uid)
+        after: Pod | None = None
+        if isinstance(fact, PodObserved) and fact.phase not in _TERMINAL and fact.node:
+            if before is not None and not before.names and before.asks_the_same(fact):
+                self.pods[uid] = before  # most changes of a Pod concern nothing that is counted
+                return
+            after = Pod(fact)
+        self.dirty.add(("pod", uid))
+        for pod, add in ((before, False), (after, True)):
+            if pod is None:
+                continue
+            for name in pod.names:
+                key = (pod.fact.namespace, name)
+                _index(self.naming, key, uid, add=add)
+                self.dirty |= {("claim", c) for c in self.by_name.get(key, ())}
+        if after is not None:
+            self.pods[uid] = after
+        self.dirty |= {("claim", c) for c in self.by_pod.get(uid, ())}
+
+    def _claim(self, uid: str) -> None:
+        before = self.claims.pop(uid, None)
+        fact = self.newest("claim", uid)
+        after = fact if isinstance(fact, ClaimObserved) else None
+        self.dirty.add(("claim", uid))
+        for claim, add in ((before, False), (after, True)):
+            if claim is None:
+                continue
+            key = (claim.namespace, claim.claim)
+            _index(self.by_name, key, uid, add=add)
+            pods = pods_of(claim) | ({claim.owner[4:]} if claim.owner.startswith("Pod/") else set())
+            for pod in pods:
+                _index(self.by_pod, pod, uid, add=add)
+            self.dirty |= {("pod", pod) for pod in pods | self.naming.get(key, set())}
+            # who else is meant by the name, or holds the device, may be another now
+            self.dirty |= {("claim", other) for other in self.by_name.get(key, ())}
+            for result in claim.results:
+                if not result.admin_access:
+                    _index(self.holders, result.device_id, uid, add=add)
+                self.dirty.add(("device", result.device_id))
+                self.dirty |= {("claim", other) for other in self.holders.get(result.device_id, ())}
+        if after is not None:
+            self.claims[uid] = after
+
+    def _device(self, device_id: str) -> None:
+        self.dirty.add(("device", device_id))
+        names = _names(self.newest("device", device_id))
+        for other in self.namesakes.setdefault(names, set()) | {device_id}:
+            self.dirty |= {("claim", uid) for uid in self.holders.get(other, ())}
+        self.namesakes[names].add(device_id)
+
+    def units(self) -> set[Unit]:
+        """Return every part that there may be something to say of."""
+        return {source for source in self.kept if source[0] in _UNITS}
+
+    def forget(self, cut_ms: int) -> list[tuple[Source, Version]]:
+        """Forget what ended before ``cut_ms`` and versions that say nothing more; return the sources that are gone."""
+        gone: list[tuple[Source, Version]] = []
+        for source, kept in list(self.kept.items()):
+            newest = kept.newest
+            if len(kept.items) > 1:
+                kept.trim(cut_ms)
+            if newest.at_ms >= cut_ms or not is_ended(newest.fact):
+                continue
+            if source[0] == "pool" and self._in_use(source[1], source[2]):
+                continue
+            if isinstance(newest.fact, WatchGapFound):
+                if newest.fact.to_ms >= cut_ms:
+                    continue
+                del self.gaps[source[1]]
+            if source[0] == "pool":
+                self.pools.discard((source[1], source[2]))
+            if source[0] == "device":
+                if self.holders.get(source[1]):
+                    continue
+                self._forget_device(source[1], newest.fact)
+            del self.kept[source]
+            gone.append((source, newest.version))
+        return gone
+
+    def _in_use(self, driver: str, pool: str) -> bool:
+        """Whether a claim has a device of the pool."""
+        return any(r.driver == driver and r.pool == pool for c in self.claims.values() for r in c.results)
+
+    def _forget_device(self, device_id: str, fact: Fact) -> None:
+        _index(self.namesakes, _names(fact), device_id, add=False)
+
+
+def status_entries(pod: Pod, name: str) -> list[NodeAllocatableEntry]:
+    """Return the entries of a Pod's status for the claim of this name."""
+    return [entry for entry in pod.fact.node_allocatable or () if entry.claim == name]
+
+
+def containers_of(claim: ClaimObserved, pod: Pod) -> int:
+    """Return how many containers of a Pod refer to a claim; of a scheduler-made claim only its status entry says."""
+    named = pod.references.get(claim.claim)
+    if named is None:
+        named = [c for e in status_entries(pod, claim.claim) for c in e.containers]
+    return len(set(named))
+
+
+def _names(fact: Fact | None) -> tuple[str, str]:
+    """Return pool and device of a fact on a device."""
+    assert isinstance(fact, DevicePublished | DeviceWithdrawn), (
+        "a source of devices has only facts on devices"
+    )
+    return fact.pool, fact.device
+
+
+def _index(index: dict[Any, set[str]], key: Any, value: str, *, add: bool) -> None:
+    """Add to or take from an index, which holds no empty sets."""
+    if add:
+        index.setdefault(key, set()).add(value)
+        return
+    found = index.get(key)
+    if found is not None:
+        found.discard(value)
+        if not found:
+            del index[key]
