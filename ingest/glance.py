@@ -89,6 +89,8 @@ class _Status(_Shape, gc=False):
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
     ephemeral_container_statuses: list[_ContainerStatus] | None = None
+    resources: Raw = _ABSENT
+    allocated_resources: Raw = _ABSENT
     resource_claim_statuses: Raw = _ABSENT
     extended_resource_claim_status: Raw = _ABSENT
     node_allocatable_resource_claim_statuses: Raw = _ABSENT
@@ -151,6 +153,8 @@ def _mark(pod: _Pod) -> bytes:
             _told(status.init_container_statuses),
             _told(status.ephemeral_container_statuses),
         ),
+        status.resources,
+        status.allocated_resources,
         status.resource_claim_statuses,
         status.extended_resource_claim_status,
         status.node_allocatable_resource_claim_statuses,

@@ -99,6 +99,8 @@ def pod_fingerprint(obj: dict[str, Any]) -> bytes:
         spec.get("priority"),
         status.get("phase"),
         statuses,
+        status.get("resources"),
+        status.get("allocatedResources"),
         status.get("resourceClaimStatuses"),
         status.get("extendedResourceClaimStatus"),
         status.get("nodeAllocatableResourceClaimStatuses"),
@@ -160,6 +162,8 @@ def observe_pod(obj: dict[str, Any], *, at_ms: int = 0, epoch: int = 0) -> PodOb
     extended = notes.mapping(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
     extended_claim = notes.text(extended, "resourceClaimName", "status.extendedResourceClaimStatus") or None
     pod_level = notes.mapping(spec.get("resources"), "spec.resources").get("requests")
+    actuated = notes.mapping(status.get("resources"), "status.resources").get("requests")
+    allocated = status.get("allocatedResources")
     phase = notes.text(status, "phase", "status")
     fact = PodObserved(
         node=notes.text(spec, "nodeName", "spec"),
@@ -178,6 +182,12 @@ def observe_pod(obj: dict[str, Any], *, at_ms: int = 0, epoch: int = 0) -> PodOb
         pod_level_requests=None
         if pod_level is None
         else notes.quantities(pod_level, "spec.resources.requests"),
+        pod_level_actuated=None
+        if actuated is None
+        else notes.quantities(actuated, "status.resources.requests"),
+        pod_level_allocated=None
+        if allocated is None
+        else notes.quantities(allocated, "status.allocatedResources"),
         node_allocatable=read_pod_entries(status, extended_claim, notes),
         resize=_resize(status),
         ability=cast(

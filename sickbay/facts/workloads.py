@@ -55,6 +55,7 @@ class PodObserved(Fact, frozen=True, kw_only=True):
     """The allow-listed part of a Pod. A Pod without a node belongs to node ""."""
 
     KIND: ClassVar[str] = "pod_observed"
+    SCHEMA_VERSION: ClassVar[int] = 2
 
     pod_uid: str
     namespace: str
@@ -68,6 +69,9 @@ class PodObserved(Fact, frozen=True, kw_only=True):
     extended_claim: str | None = None
     overhead: dict[str, str] = {}
     pod_level_requests: dict[str, str] | None = None
+    #: ``status.resources.requests`` and ``status.allocatedResources`` of the Pod, overhead included; ``None`` when not reported.
+    pod_level_actuated: dict[str, str] | None = None
+    pod_level_allocated: dict[str, str] | None = None
     #: ``None`` when the key is absent (nothing known); ``()`` when it is an explicit empty list (cleared).
     node_allocatable: tuple[NodeAllocatableEntry, ...] | None = None
     #: ``status.resize`` conditions: ``Infeasible`` and the like; empty when none.

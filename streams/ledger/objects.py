@@ -29,7 +29,8 @@ Unit: TypeAlias = tuple[str, ...]
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 #: What the ledger reads of a Pod, beside its identity and whether it counts.
 _READ: Final = (
-    "containers", "claims", "extended_claim", "overhead", "pod_level_requests", "node_allocatable", "resize", "refused",
+    "containers", "claims", "extended_claim", "overhead", "pod_level_requests", "pod_level_actuated",
+    "pod_level_allocated", "node_allocatable", "resize", "refused",
 )  # fmt: skip
 _UNITS: Final = frozenset({"node", "pod", "claim", "device", "pool"})
 

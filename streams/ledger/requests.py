@@ -18,12 +18,13 @@ at claims, slices or policy: what a claim adds to a Pod comes in as a number. Th
   allocated, and not to what is actuated, which has them already. Both add them whatever container uses the claim, without
   an init peak (kubernetes/kubernetes#140812).
 * **Pod-level requests** (``applyPodLevelResources``, both; KEP-2837) replace cpu, memory and hugepages, DRA amounts included.
+  While a Pod-level resize is under way the largest of what is asked (not when ``Infeasible``), actuated and allocated counts;
+  the last two are reported with the overhead in them, which is taken out first (kubernetes/kubernetes#139627).
 * **Overhead** comes last, once (both).
 * **Rounding** (``framework.Resource``): the sum, once for each Pod.
 
 Which of the two applies is read from the Pod: v0.36 where it has entries of the 1.36 shape only, or none. They differ only
 while a resize is under way; of several containers that are resized at once v0.36 never counts less.
-A Pod-level resize counts as it is asked for, since the fact has no Pod-level status.
 """
 
 from __future__ import annotations
@@ -64,15 +65,26 @@ def pod_amounts(pod: PodObserved) -> PodAmounts:
         own = _sum_of_largest(pod.containers, infeasible=infeasible)
     covered: frozenset[str] = frozenset()
     if pod.pod_level_requests:
-        replaced = {
-            resource: amount
-            for resource, amount in _nanos(pod.pod_level_requests).items()
-            if replaced_by_pod_level(resource)
-        }
+        replaced = _pod_level(pod, pod.pod_level_requests, infeasible=infeasible)
         own.update(replaced)
         floor = {resource: amount for resource, amount in floor.items() if resource not in replaced}
         covered = frozenset(replaced)
     return PodAmounts(own, floor, _nanos(pod.overhead) if pod.overhead else {}, covered)
+
+
+def _pod_level(pod: PodObserved, requests: Mapping[str, str], *, infeasible: bool) -> Nanos:
+    asked = {r: nano for r, nano in _nanos(requests).items() if replaced_by_pod_level(r)}
+    reported = [_nanos(said) for said in (pod.pod_level_actuated, pod.pod_level_allocated) if said]
+    if not reported:
+        return asked
+    overhead = _nanos(pod.overhead)
+    replaced: Nanos = {}
+    for resource, nano in asked.items():
+        words = [max(said[resource] - overhead.get(resource, 0), 0) for said in reported if resource in said]
+        if not (infeasible and words):
+            words.append(nano)
+        replaced[resource] = max(words)
+    return replaced
 
 
 def total_nano(amounts: PodAmounts, resource: str, dra: Exact) -> int:

@@ -34,6 +34,17 @@ def _facts(frames):
     return facts, passed, [p.place for p in mirror.drain_parked()]
 
 
+def test_a_pod_level_resize_shows_in_the_glance():
+    """The Pod's own actuated and allocated amounts are read, so a change of them is no repeat."""
+    before, after = _pod(1), _pod(1)
+    after["status"] |= {"resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "2"}}
+    compact = [_line("2026-07-01T08:00:00Z", obj).replace(b" ", b"") for obj in (before, after)]
+    marks = [glance(line).mark for line in compact]
+
+    assert marks[0] != marks[1]
+    assert [pod_fingerprint(before), pod_fingerprint(after)] == marks
+
+
 @pytest.mark.parametrize("name", ["one-card", "node-level", "flapping"])
 def test_a_recording_read_with_glances_gives_the_same_facts(name):
     """Passing a frame over changes what is known exactly as reading it does."""

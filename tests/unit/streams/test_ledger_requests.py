@@ -404,6 +404,30 @@ def test_c40_overhead_counts_once_though_the_status_has_it_already():
     assert {"cpu": Fraction("11.25"), "memory": 10 * GI + 120 * MI} == in_units(found)
 
 
+@pytest.mark.parametrize(
+    ("resize", "expected"),
+    [("", 8), ("Deferred", 8), ("Infeasible", 6)],
+)
+def test_while_a_pod_level_resize_is_under_way_the_largest_word_counts(resize, expected):
+    """Asked 8, actuated 4, allocated 6; an infeasible resize does not count as asked."""
+    found = pod(
+        asks(cpu="1"), pod_level_requests={"cpu": "8"}, pod_level_actuated={"cpu": "4"},
+        pod_level_allocated={"cpu": "6"}, resize=resize,
+    )  # fmt: skip
+
+    assert {"cpu": expected * UNIT} == pod_requests(found)
+
+
+def test_a_pod_level_resize_downwards_counts_what_is_still_actuated():
+    """Asked 2, still actuated 8 and a quarter of overhead, which is counted once."""
+    found = pod(
+        asks(cpu="1"), pod_level_requests={"cpu": "2"}, pod_level_actuated={"cpu": "8250m"},
+        pod_level_allocated={"cpu": "2250m"}, overhead={"cpu": "250m"},
+    )  # fmt: skip
+
+    assert {"cpu": 8 * UNIT + 250 * MILLI} == pod_requests(found)
+
+
 # --- rounding, and what is not counted -------------------------------------------------------------------------------
 
 
