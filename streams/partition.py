@@ -21,6 +21,8 @@ from sickbay.decisions import (
 )
 from sickbay.facts import (
     BreakerStateChanged,
+    ClaimGone,
+    ClaimObserved,
     ClaimsGateRequested,
     Fact,
     PolicyChanged,
@@ -38,6 +40,11 @@ from streams.ledger.state import LedgerState
 #: Shares of known devices by which a census may be out of date, in percent: the breaker's own ratio is coarser.
 _CENSUS_DRIFT_PERCENT = 5
 _NO_SOURCE: tuple[Source, tuple[int, ...]] = (("9",), ())
+#: Claims come before the Pods that speak of them, so that what arrives together needs no second entry.
+_CLAIM: dict[type[Fact], tuple[Source, tuple[int, ...]]] = {
+    ClaimGone: (("38claim",), ()),
+    ClaimObserved: (("39claim",), ()),
+}
 
 
 def arrival_order(fact: Fact) -> tuple[int, str, Source, tuple[int, ...]]:
@@ -45,7 +52,7 @@ def arrival_order(fact: Fact) -> tuple[int, str, Source, tuple[int, ...]]:
 
     It is the order of event time, so that what arrives together needs no rebuilding.
     """
-    source, version = source_of(fact) or _NO_SOURCE
+    source, version = source_of(fact) or _CLAIM.get(type(fact), _NO_SOURCE)
     return fact.observed_at_ms, fact.node, source, version
 
 

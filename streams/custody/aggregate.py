@@ -18,7 +18,6 @@ from sickbay.decisions import (
     AlertRaised,
     CustodyDecision,
     Decision,
-    DeviceCleared,
     DeviceRecord,
     DeviceReleased,
     MoveDecision,
@@ -31,6 +30,7 @@ from sickbay.decisions import (
 from sickbay.envelope import derived_id
 from sickbay.facts import Fact
 from sickbay.policy import Policy
+from streams.custody.standing import same_episode, told
 from streams.custody.state import NEVER, Move, NodeCustody, Unit
 from streams.custody.timeline import Timeline
 
@@ -248,26 +248,21 @@ def _retract(
         settled = "in_service"  # what follows names its episode itself
     record = target if target is not None and not story else DeviceRecord(phase=settled, since_ms=at_ms)
     scope = unit.scope if unit else ""
-    reason = "a late fact showed that it never was"
     before = current.phase if current else "in_service"
+    if same_episode(current, target):
+        # only what was said of the episode since then never was: it goes on
+        return [told(record, node=state.node, at_ms=at_ms, unit_id=unit_id, scope=scope, before=before)]
     if current is not None and current.episode is not None:
         closed = msgspec.structs.replace(
             current.episode, closed_at_ms=at_ms, outcome="retracted", open_causes=()
         )
         return [
             DeviceReleased(
-                node=state.node, at_ms=at_ms, clause="lateness_horizon_ms", reason=reason, device_id=unit_id, driver=scope,
-                phase_before=before, record=record, closed=closed,
+                node=state.node, at_ms=at_ms, clause="lateness_horizon_ms", reason="a late fact showed that it never was",
+                device_id=unit_id, driver=scope, phase_before=before, record=record, closed=closed,
             )
         ]  # fmt: skip
-    if current is None and story:
-        return []
-    return [
-        DeviceCleared(
-            node=state.node, at_ms=at_ms, clause="lateness_horizon_ms", reason=reason, device_id=unit_id, driver=scope,
-            phase_before=before, record=record,
-        )
-    ]  # fmt: skip
+    return [told(record, node=state.node, at_ms=at_ms, unit_id=unit_id, scope=scope, before=before)]
 
 
 def _news(state: NodeState, decision: Decision) -> bool:

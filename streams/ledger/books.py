@@ -6,7 +6,7 @@ the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 from sickbay.decisions import Drift, Entry, Hold
@@ -142,12 +142,15 @@ class Books:
         """Return the alerts that may have changed."""
         return [key for what, key in self.changed if what == _ALERT]
 
-    def drifts(self, now_ms: int) -> dict[str, Drift]:
-        """Return the differences that are more than the objects following one another."""
+    def drifts(self, now_ms: int, shown: Container[str]) -> dict[str, Drift]:
+        """Return the differences that are more than the objects following one another.
+
+        One that was ``shown`` stands while it lasts, even if something it rests on changed a moment ago.
+        """
         found: dict[str, Drift] = {}
         for unit in sorted(self._drifts):
             for drift, from_ms in self._drifts[unit]:
-                if from_ms <= now_ms:
+                if from_ms <= now_ms or drift.about in shown:
                     found.setdefault(drift.about, drift)
         return found
 
@@ -166,8 +169,8 @@ class Books:
             return "stable"
         return "canary" if node.labels.get(ledger.canary_label) in ledger.canary_values else "stable"
 
-    def holds(self, now_ms: int) -> tuple[Hold, ...]:
-        """Return every reason to hold that applies, one for each reason and scope."""
+    def holds(self, now_ms: int, drifts: Mapping[str, Drift]) -> tuple[Hold, ...]:
+        """Return every reason to hold that applies, one for each reason and scope; ``drifts`` are those that stand."""
         found: dict[tuple[str, str], Hold] = {}
         for timed in self._timed_holds():
             if timed.from_ms <= now_ms < timed.until_ms:
@@ -175,7 +178,7 @@ class Books:
                 found.setdefault((hold.reason, hold.scope), hold)
         on_drift = self._policy.ledger.hold_on_drift
         if on_drift != "never":
-            for about, drift in self.drifts(now_ms).items():
+            for about, drift in drifts.items():
                 if on_drift == "any" or not drift.explained:
                     hold = Hold(reason="drift", scope=about, since_ms=now_ms, detail=drift.cause)
                     found.setdefault((hold.reason, hold.scope), hold)

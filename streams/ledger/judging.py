@@ -54,12 +54,14 @@ class Shown:
 
 
 def standing_of(decision: VerdictChanged) -> Standing:
+    """Return the verdict that a decision announces."""
     return Standing(decision.verdict, decision.holds, decision.node_class, decision.drivers)
 
 
 def drifts(node: str, books: Books, shown: Shown, now_ms: int) -> list[Decision]:
+    """Return what to say so that the differences that are shown are those that stand."""
     out: list[Decision] = []
-    target = books.drifts(now_ms)
+    target = books.drifts(now_ms, shown.drifts)
     out += [
         DriftCleared(node=node, at_ms=now_ms, drift=shown.drifts[about])
         for about in sorted(shown.drifts.keys() - target.keys())
@@ -73,9 +75,10 @@ def drifts(node: str, books: Books, shown: Shown, now_ms: int) -> list[Decision]
 
 
 def verdict(node: str, books: Books, shown: Shown, now_ms: int) -> list[Decision]:
+    """Return what to say so that the verdict that is shown is the one that holds."""
     if not books.known:
         return []
-    holds = books.holds(now_ms)
+    holds = books.holds(now_ms, books.drifts(now_ms, shown.drifts))
     target = Standing("hold" if holds else "open", holds, books.node_class, books.objects.drivers())
     if shown.verdict is not None and shown.verdict.essence == target.essence:
         return []
