@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from custody_histories import SHORT
 from custody_run import Run
 from facts_of import (
     DRIVER,
@@ -36,6 +37,8 @@ POLICY = Policy()
 HORIZON_MS = POLICY.lateness_horizon_ms
 MOVING = msgspec.structs.replace(POLICY, moves=msgspec.structs.replace(POLICY.moves, enabled=True))
 CARD = plugin(0)
+#: From a fault to the end of its way back under ``SHORT``, when the device is well before the hold is over.
+RETURN_MS = SHORT.quarantine.min_hold_ms + SHORT.staged_return.observation_only_ms
 
 
 # --- late inside the horizon ----------------------------------------------------------------------------------------
@@ -166,6 +169,59 @@ def test_a_closing_is_said_once_when_what_followed_it_is_told_anew():
     assert [("device_replaced", "in_service"), ("retracted", "in_service")] == closed
     assert {run.episode(dra(0)).episode_id} == run.open_episodes()
     assert 3 == len({d.record.episode.episode_id for d in run.of("quarantine_opened")})
+
+
+def _with_one_late(policy, facts, late, until_ms):
+    """The walk that hears ``late`` after everything else, and what it then says of the device."""
+    run = Run(policy).each(facts)
+    run.until(until_ms)
+    return run, [d for d in run.step(late) if getattr(d, "device_id", "") == CARD and hasattr(d, "record")]
+
+
+def test_an_episode_that_a_late_word_keeps_open_goes_on_under_its_id():
+    """A second Pod had spoken before the first took its word back: what keeps the episode open never changed."""
+    late = word(CARD, "Unhealthy", T0 + SECOND, 2, pod="pod-b")
+    facts = [word(CARD, "Unhealthy", T0, 1), word(CARD, "Healthy", T0 + 2 * SECOND, 3)]
+    run, decided = _with_one_late(POLICY, facts, late, T0 + 2 * SECOND)
+    ordered = Run().each([facts[0], late, facts[1]])
+
+    assert [("quarantine_extended", ("unhealthy",))] == [
+        (d.KIND, d.record.episode.open_causes) for d in decided
+    ]
+    assert {ordered.episode(CARD).episode_id} == run.open_episodes()
+    assert ordered.state.announced == run.state.announced
+
+
+@pytest.mark.parametrize(
+    ("health", "over_ms", "kind", "phase"),
+    [
+        ("Unhealthy", RETURN_MS, "quarantine_extended", "quarantined"),
+        ("Unknown", 2 * SECOND + SHORT.unknown.hold_down_ms, "device_suspected", "suspect"),
+    ],
+    ids=["an episode", "an Unknown run"],
+)
+def test_what_was_over_and_by_a_late_word_goes_on_is_told_by_a_kind_that_fits(health, over_ms, kind, phase):
+    """A second Pod had said the same and never took it back: in order there is no transition, and now no clearing."""
+    facts = [word(CARD, health, T0, 1), word(CARD, "Healthy", T0 + 2 * SECOND, 3)]
+    late = word(CARD, health, T0 + SECOND, 2, pod="pod-b")
+    run, decided = _with_one_late(SHORT, facts, late, T0 + over_ms)
+
+    assert [(kind, "in_service", phase)] == [(d.KIND, d.phase_before, d.record.phase) for d in decided]
+    assert {CARD} == run.state.announced.devices.keys()
+
+
+def test_an_episode_that_never_was_makes_room_for_the_one_that_goes_on():
+    """The device was not well when it was released, so the fault after that opened nothing."""
+    run = Run(SHORT).each([word(CARD, "Unhealthy", T0, 1), word(CARD, "Healthy", T0 + 2 * SECOND, 3)])
+    first = run.episode(CARD).episode_id
+    run.until(T0 + RETURN_MS)
+    run.step(word(CARD, "Unhealthy", T0 + RETURN_MS + SECOND, 4))
+    second = run.episode(CARD).episode_id
+    run.step(word(CARD, "Unhealthy", T0 + SECOND, 2, pod="pod-b"))
+    closed = [(d.closed.episode_id, d.closed.outcome) for d in run.of("device_released")]
+
+    assert [(first, "returned"), (second, "retracted")] == closed
+    assert {first} == run.open_episodes() == {run.episode(CARD).episode_id}
 
 
 # --- later than the horizon ------------------------------------------------------------------------------------------
