@@ -41,6 +41,27 @@ if [ -n "$$index" ] && [ -z "$${UV_DEFAULT_INDEX:-}$${UV_INDEX_URL:-}" ]; then e
 if [ -n "$$certificate" ] && [ -z "$${SSL_CERT_FILE:-}" ]; then export SSL_CERT_FILE="$$certificate"; fi
 endef
 
+# The tests start a cluster of their own from the binaries, so no cluster of the system is made, started or touched.
+define install_postgresql
+new_enough() { [ "$$("$$1" --version 2>/dev/null | sed 's/[^0-9]*\([0-9]*\).*/\1/')" -ge 15 ] 2>/dev/null; }; \
+if [ -n "$${SICKBAY_POSTGRES:-}" ]; then exit 0; fi; \
+for program in "$$(command -v initdb || true)" /usr/lib/postgresql/*/bin/initdb; do \
+	if [ -x "$$program" ] && new_enough "$$program"; then exit 0; fi; \
+done; \
+if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then \
+	echo "the tests need PostgreSQL 15 or newer: install it so that initdb is on the PATH (Debian: the package postgresql)," >&2; \
+	echo "or give the URL of a superuser in SICKBAY_POSTGRES" >&2; \
+	exit 1; \
+fi; \
+echo "installing the Debian package postgresql, without a cluster"; \
+export DEBIAN_FRONTEND=noninteractive; \
+add() { apt-get install --quiet --quiet --yes --no-install-recommends -o Dpkg::Options::=--force-confold "$$1" >/dev/null; }; \
+add postgresql-common 2>/dev/null || { apt-get update --quiet --quiet >/dev/null; add postgresql-common; }; \
+settings=/etc/postgresql-common/createcluster.conf; \
+if ! grep -qs '^create_main_cluster *= *false' "$$settings"; then echo 'create_main_cluster = false' >> "$$settings"; fi; \
+add postgresql
+endef
+
 .PHONY: help
 help: ## list the targets (default)
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,13 +73,28 @@ setup: $(WHEEL_STAMP) ## install the pinned requirements and the wheel into .ven
 demo: $(WHEEL_STAMP) ## replay examples/one-card into a throw-away database and show what came of it
 	@SICKBAY=$(BIN)/sickbay bash examples/demo.sh .cache/demo/one-card.db
 
+.PHONY: postgresql
+postgresql: ## install the PostgreSQL server that the tests start: on Debian, as root, and only where none is found
+	@$(install_postgresql)
+
+.PHONY: up
+up: ## start a PostgreSQL server for a store in a container (docs/databases.md); needs Docker and SICKBAY_POSTGRES_PASSWORD
+	docker compose up --detach --wait postgresql
+
 .PHONY: test
-test: $(WHEEL_STAMP) ## build and install the wheel, then run the default tests against it
+test: $(WHEEL_STAMP) postgresql ## build and install the wheel, then run the default tests against it
 	$(BIN)/pytest -m "not slow"
 
 .PHONY: test-slow
-test-slow: $(WHEEL_STAMP) ## run the long suites
+test-slow: $(WHEEL_STAMP) postgresql ## run the long suites
 	$(BIN)/pytest -m slow
+
+# Tests that need a browser find `chromium` on the path. Only Debian's package is installed from here, and only by root.
+.PHONY: chromium
+chromium: ## see that Chromium is there for the browser tests, which test-slow runs; as root, install it
+	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null \
+		&& apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; } \
+		|| { echo "the browser tests need the package chromium: install it, or run this as root on Debian" >&2; exit 1; }
 
 .PHONY: lint
 lint: $(DEV_STAMP) ## ruff, mypy --strict, import contracts
@@ -78,7 +114,7 @@ bench: $(WHEEL_STAMP) ## measure throughput
 	$(BIN)/python bench/run.py
 
 .PHONY: mutants
-mutants: $(WHEEL_STAMP) ## break the core on purpose and see the tests fail
+mutants: $(WHEEL_STAMP) postgresql ## break the core on purpose and see the tests fail
 	$(BIN)/python tests/mutants/run.py
 
 .PHONY: examples

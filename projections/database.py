@@ -1,186 +1,171 @@
-"""How a database is reached: connections, transactions, and its errors in our words.
+"""How a database is reached, whichever it is: transactions, and errors in our words.
 
-A writing transaction begins IMMEDIATE, so that two processes take turns instead of failing halfway; a reading one sees one
-snapshot. This is the only module that knows SQLite from PostgreSQL by its connection; queries must not care.
+This and its two engines (``projections.sqlite``, ``projections.postgresql``) are the only modules that tell SQLite from
+PostgreSQL by the connection, beside the statements of ``projections.rows``; queries must not care.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from projections import postgresql, sqlite
+from projections.places import Place
 from sickbay.errors import StoreError
 
-#: How long a writer waits for another one. Writes are batches of milliseconds; a switch of read models takes seconds.
-BUSY_TIMEOUT_MS: Final = 30_000
+Result = TypeVar("Result")
 
-#: How long to wait before looking again at a new file that another process is preparing, which takes milliseconds.
-_WAL_RETRY_MS: Final = 20
-
-#: Execution option of a connection whose transactions write.
-_WRITES: Final = "sickbay_writes"
-
-#: Prefix of SQLite's error name to what it means and what to do; the first that fits is used.
-_REMEDIES: Final = (
-    ("SQLITE_READONLY", "cannot be written; check the permissions of the file and of its directory"),
-    ("SQLITE_FULL", "is full; free disk space and run again, nothing of the batch was written"),
-    ("SQLITE_NOTADB", "is not a SQLite database; give another path"),
-    ("SQLITE_CANTOPEN", "cannot be opened; check that its directory exists and can be written"),
-    ("SQLITE_BUSY", "is locked by another process; stop that process or try again"),
-    ("SQLITE_LOCKED", "is locked by another connection; try again"),
-    ("SQLITE_CORRUPT", "is damaged; restore it from a copy, or import the recording into a new store"),
-    ("SQLITE_IOERR", "cannot be read or written by this machine; check the disk"),
-    ("SQLITE_PERM", "may not be accessed; check the permissions of the file"),
-    ("SQLITE_CONSTRAINT_TRIGGER", "refuses the change; the event log is append-only"),
-    (
-        "SQLITE_CONSTRAINT_UNIQUE",
-        "holds one of these events at another offset already; leave the chain to the store, and it drops repeats",
-    ),
-    ("SQLITE_CONSTRAINT", "refuses rows that break its rules; two writers must not write one partition"),
-    ("SQLITE_TOOBIG", "cannot hold a value this large; park the event instead"),
-    ("SQLITE_ERROR", "does not have the expected tables; run `sickbay migrate`"),
-)
+#: How often a batch is tried that the server asks for again (S8), or that may have been lost while it was committed (S3).
+ATTEMPTS_MAX: Final = 5
+#: How often a server that went away is looked for, to learn what became of a commit; the pauses add up to half a minute.
+_LOOKS_MAX: Final = 8
+_PAUSE_MS: Final = 20
+_LOOK_PAUSE_MS: Final = 1_000
 
 
-def store_path(place: str | os.PathLike[str]) -> Path:
-    """Return the file that a path or a ``sqlite:///`` URL names.
+class ConflictError(StoreError):
+    """The server undid the transaction and asks for it again."""
 
-    Raises StoreError for a URL of another database, and for a database in memory, which no second process could read.
+
+class CommitInDoubtError(StoreError):
+    """The connection was lost while the transaction was committed, so it is there or it is not."""
+
+
+def open_engine(place: Place, *, create: bool = False, read_only: bool = False) -> Engine:
+    """Return an engine on a store; ``create`` makes the file of one that is a file.
+
+    Raises StoreError when the file, or its directory, is missing or cannot be written. A server is reached at the first use.
     """
-    text = os.fspath(place)
-    if "://" in text:
-        try:
-            url = make_url(text)
-        except ArgumentError as error:
-            raise StoreError(
-                f"{text!r} is not a database URL: {error}; give a path or sqlite:///path"
-            ) from error
-        if url.get_backend_name() != "sqlite":
-            raise StoreError(
-                f"{url.render_as_string()}: this build writes SQLite; give a path or sqlite:///path"
-            )
-        text = url.database or ""
-    if text in {"", ":memory:"} or "\0" in text:
-        raise StoreError(f"{text!r} is not a place for a store; give the path of a file")
-    return Path(text)
-
-
-def create_file(path: Path) -> None:
-    """Create an empty store file that only its owner may read (mode 0600); one that exists is left alone.
-
-    Raises StoreError when the directory is missing or cannot be written.
-    """
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise StoreError(
-            f"{path}: cannot be created ({error.strerror}); check that its directory exists and can be written"
-        ) from error
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Put the file in WAL mode, where readers and the writer do not block each other; it stays so.
-
-    The switch needs the file alone and does not wait by itself: of two processes that open a new store at once, one finds it
-    locked and looks again.
-    """
-    for attempt in range(BUSY_TIMEOUT_MS // _WAL_RETRY_MS, -1, -1):
-        try:
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if attempt == 0 or not error.sqlite_errorname.startswith("SQLITE_BUSY"):
-                raise
-            time.sleep(_WAL_RETRY_MS / 1000)
-        else:
-            return
-
-
-def _is_archived(path: Path) -> bool:
-    """Return whether nobody can be writing: the directory is not writable and no writer left its log beside the file.
-
-    SQLite reads such a file only when told that it cannot change, because it may not put its lock file there.
-    """
-    effective = os.access in os.supports_effective_ids
-    writable = os.access(path.parent, os.W_OK, effective_ids=effective)
-    return not writable and not path.with_name(f"{path.name}-wal").exists()
-
-
-def sqlite_engine(path: Path, *, read_only: bool) -> Engine:
-    """Return an engine on an existing file; it is opened at the first use."""
-    uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rw'}"
-    if read_only and _is_archived(path):
-        uri += "&immutable=1"
-
-    def connect() -> sqlite3.Connection:
-        # The driver must not begin transactions by itself: it would begin them DEFERRED and leave DDL outside.
-        return sqlite3.connect(
-            uri, uri=True, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False
-        )
-
-    engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=QueuePool)
-
-    @event.listens_for(engine, "connect")
-    def prepare(connection: sqlite3.Connection, _record: object) -> None:
-        connection.execute("PRAGMA foreign_keys = ON")
-        # INSERT OR REPLACE would otherwise delete a row of the log without firing its trigger.
-        connection.execute("PRAGMA recursive_triggers = ON")
-        connection.execute("PRAGMA trusted_schema = OFF")
-        if read_only:
-            connection.execute("PRAGMA query_only = ON")
-            return
-        _use_wal(connection)
-        # In WAL, NORMAL may lose the last commits at a power cut, rows and positions together: they are delivered again.
-        connection.execute("PRAGMA synchronous = NORMAL")
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get(_WRITES, False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    return engine
-
-
-@contextmanager
-def writing(engine: Engine, place: str) -> Iterator[Connection]:
-    """One writing transaction: all of it or nothing. Raises StoreError in our words."""
-    with (
-        translated(place),
-        engine.connect().execution_options(**{_WRITES: True}) as connection,
-        connection.begin(),
-    ):
-        yield connection
+    path = place.path
+    if path is None:
+        return postgresql.postgresql_engine(place.opens, read_only=read_only)
+    if create:
+        sqlite.create_file(path)
+    elif not path.exists():
+        raise StoreError(f"{place}: there is no store; `sickbay replay` or `sickbay migrate` makes one")
+    return sqlite.sqlite_engine(path, read_only=read_only)
 
 
 @contextmanager
 def reading(engine: Engine, place: str) -> Iterator[Connection]:
     """One reading transaction: one snapshot. Raises StoreError in our words."""
-    with translated(place), engine.connect() as connection, connection.begin():
+    with translated(place):
+        opened = postgresql.snapshot(engine) if postgresql.is_postgresql(engine) else engine.connect()
+        with opened as connection, connection.begin():
+            yield connection
+
+
+@contextmanager
+def writing(engine: Engine, place: str) -> Iterator[Connection]:
+    """One writing transaction, while nobody else writes: all of it or nothing. Raises StoreError in our words."""
+    with _writer(engine, place) as connection:
+        if postgresql.is_postgresql(engine):
+            postgresql.lock_all(connection)
         yield connection
+
+
+@contextmanager
+def migrating(engine: Engine, place: str) -> Iterator[Connection]:
+    """One transaction that may change the schema: a second one waits, and then finds it done. Raises StoreError."""
+    with _writer(engine, place) as connection:
+        if postgresql.is_postgresql(engine):
+            postgresql.lock_migration(connection)
+        yield connection
+
+
+def transacted(
+    engine: Engine,
+    place: str,
+    work: Callable[[Connection], Result],
+    landed: Callable[[Connection, Result], bool],
+) -> Result:
+    """Run ``work`` in one writing transaction that takes the locks it needs itself, and return its result.
+
+    What the server asks for again is done again as a whole, five times at most. When the connection is lost while the
+    transaction is committed, ``landed`` is asked, on a new connection, whether it is there; if not, it is done again.
+    Raises StoreError.
+    """
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        result: list[Result] = []
+        try:
+            with _writer(engine, place) as connection:
+                result.append(work(connection))
+        except ConflictError:
+            if attempt == ATTEMPTS_MAX:
+                raise
+        except CommitInDoubtError as doubt:
+            if _look(engine, place, partial(_landed, landed, result[0]), doubt):
+                return result[0]
+        else:
+            return result[0]
+        time.sleep(attempt * _PAUSE_MS / 1000)
+    raise StoreError(
+        f"{place}: the connection was lost at every one of {ATTEMPTS_MAX} commits; check the network and the server, then run"
+        " again: nothing of the batch was written"
+    )
+
+
+def _landed(landed: Callable[[Connection, Result], bool], result: Result, connection: Connection) -> bool:
+    return landed(connection, result)
+
+
+def _look(
+    engine: Engine, place: str, question: Callable[[Connection], bool], doubt: CommitInDoubtError
+) -> bool:
+    for look in range(1, _LOOKS_MAX + 1):
+        try:
+            with translated(place), engine.connect() as connection, connection.begin() as transaction:
+                answer = question(connection)
+                # the question takes locks, and leaves nothing
+                transaction.rollback()
+                return answer
+        except StoreError:
+            if look == _LOOKS_MAX:
+                raise doubt from None
+        time.sleep(look * _LOOK_PAUSE_MS / 1000)
+    raise doubt
+
+
+@contextmanager
+def _writer(engine: Engine, place: str) -> Iterator[Connection]:
+    opened = engine.connect if postgresql.is_postgresql(engine) else lambda: sqlite.writer(engine)
+    with translated(place), opened() as connection, connection.begin() as transaction:
+        yield connection
+        try:
+            transaction.commit()
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            raise CommitInDoubtError(
+                f"{place}: the connection was lost while a batch was committed, and whether it is there is not known; run again"
+                f" when the server is up, what is there is not written twice ({_told(error)})"
+            ) from error
+
+
+def _told(error: Exception) -> str:
+    cause = getattr(error, "orig", None) or error
+    return postgresql.one_line([str(cause)])
 
 
 def store_error(error: Exception, place: str) -> StoreError:
     """Return what a driver's error means for the user, with the remedy."""
     cause: Any = getattr(error, "orig", None) or error
-    name = getattr(cause, "sqlite_errorname", "")
-    for prefix, remedy in _REMEDIES:
-        if name.startswith(prefix):
-            return StoreError(f"{place} {remedy} ({cause})")
+    if postgresql.is_repeatable(cause):
+        return ConflictError(
+            f"{place} undid the batch, because other writers were in its way; run again ({_told(error)})"
+        )
+    known = sqlite.words(cause) or postgresql.words(cause)
+    if known is not None:
+        return StoreError(f"{place} {known} ({_told(error)})")
     return StoreError(
-        f"{place} cannot be used: {cause}; check the file with `sickbay verify`, or restore it from a copy"
+        f"{place} cannot be used: {_told(error)}; check it with `sickbay verify`, or restore it from a copy"
     )
 
 

@@ -24,7 +24,7 @@ def table_digest(connection: Connection, table: Table, generation: int | None = 
     if generation is not None:
         query = query.where(table.c.generation == generation)
     encoder, digest = msgspec.json.Encoder(), sha256()
-    with connection.execution_options(yield_per=_ROWS_PER_FETCH).execute(query) as rows:
+    with connection.execute(query, execution_options={"yield_per": _ROWS_PER_FETCH}) as rows:
         for row in rows:
             digest.update(encoder.encode(tuple(row)))
             digest.update(b"\n")

@@ -17,17 +17,20 @@ from sqlalchemy import Connection, Engine, Table, select, update
 
 from projections import custody, schema
 from projections.chain import first_head, next_hash
-from projections.database import create_file, reading, sqlite_engine, store_path, writing
+from projections.database import migrating, open_engine, reading, transacted, writing
 from projections.digest import digests, table_digest
 from projections.log import (
     Position,
     initialise,
     live_generation,
     load_positions,
+    lock_positions,
     park_items,
+    reached,
     read_page,
     unknown_kinds,
 )
+from projections.places import Place, place_of
 from projections.records import OPENED_KINDS, LogRecord, ParkedItem, log_row, projected
 from projections.rows import insert_tuples, known_events, upsert
 from projections.tables import checkpoint, event_log, read_model, store_meta
@@ -74,9 +77,15 @@ class Store:
     """An open store. Use as a context manager, or ``close`` it."""
 
     def __init__(
-        self, engine: Engine, place: str, source_id: str, partitions: int, projections: tuple[Projection, ...]
+        self,
+        engine: Engine,
+        place: Place,
+        source_id: str,
+        partitions: int,
+        projections: tuple[Projection, ...],
     ) -> None:
         self.engine: Final = engine
+        #: As it may be shown; ``Store.open`` takes it again, in another process too.
         self.place: Final = place
         self.source_id: Final = source_id
         self.partitions: Final = partitions
@@ -94,22 +103,18 @@ class Store:
         source_id: str | None = None,
         projections: tuple[Projection, ...] = (CUSTODY,),
     ) -> Self:
-        """Open the store at a path or ``sqlite:///`` URL.
+        """Open the store at a path, a ``sqlite:///`` or a ``postgresql://`` URL.
 
-        ``create`` makes the file (mode 0600) and the schema when there is none, with ``partitions`` partitions (default 8)
+        ``create`` makes the file (mode 0600), or the schema in a database that is there, when there is none, with ``partitions`` partitions (default 8)
         that follow ``source_id`` (default the embedded log). Both are pinned then: a later caller that names others is
-        refused. Raises StoreError with the remedy: missing, not a database, unwritable, locked, of another schema, another
-        source or another partition count.
+        refused. Raises StoreError with the remedy: missing, not a database, unreachable, unwritable, locked, of another schema,
+        another source or another partition count.
         """
         assert not (create and read_only), "a store that is created is written"
-        path = store_path(place)
-        if create:
-            create_file(path)
-        elif not path.exists():
-            raise StoreError(f"{path}: there is no store; `sickbay replay` or `sickbay migrate` makes one")
-        engine = sqlite_engine(path, read_only=read_only)
+        place = place_of(place)
+        engine = open_engine(place, create=create, read_only=read_only)
         try:
-            return cls._opened(engine, str(path), create, read_only, partitions, source_id, projections)
+            return cls._opened(engine, place, create, read_only, partitions, source_id, projections)
         except BaseException:
             engine.dispose()
             raise
@@ -118,7 +123,7 @@ class Store:
     def _opened(
         cls,
         engine: Engine,
-        place: str,
+        place: Place,
         create: bool,
         read_only: bool,
         partitions: int | None,
@@ -128,7 +133,7 @@ class Store:
         with reading(engine, place) as connection:
             is_new = create and schema.revision_of(connection) is None
         if is_new:
-            with writing(engine, place) as connection:
+            with migrating(engine, place) as connection:
                 if schema.revision_of(connection) is None:
                     schema.upgrade_within(connection, place)
         with reading(engine, place) as connection:
@@ -217,23 +222,41 @@ class Store:
         fit the head, so a repeat or a second writer is refused. Raises StoreError, and CodecError for an event that read
         models need and this build cannot read; nothing is written then.
         """
-        with writing(self.engine, self.place) as connection:
-            positions = load_positions(connection)
-            fresh = self._fresh(records, positions)
-            skipped = len(records) - len(fresh)
-            kept = self._link(connection, fresh, positions)
-            insert_tuples(connection, event_log, [log_row(record, record.chain) for record in kept])
-            self._project(connection, kept)
-            upsert(
-                connection,
-                checkpoint,
-                [
-                    {"partition_number": partition} | positions[partition]._asdict()
-                    for partition in sorted({record.partition for record in fresh})
-                ],
-            )
-            park_items(connection, [*park, *unknown_kinds(kept)])
-        return Written(rows=len(kept), skipped=skipped, repeats=len(fresh) - len(kept))
+        numbers = {record.partition for record in records if 0 <= record.partition < self.partitions}
+
+        def work(connection: Connection) -> tuple[Written, dict[int, Position]]:
+            return self._write(connection, records, park, lock_positions(connection, numbers))
+
+        def landed(connection: Connection, result: tuple[Written, dict[int, Position]]) -> bool:
+            moved = result[1]
+            return bool(moved) and reached(connection, moved)
+
+        written, _ = transacted(self.engine, self.place, work, landed)
+        return written
+
+    def _write(
+        self,
+        connection: Connection,
+        records: Sequence[LogRecord],
+        park: Sequence[ParkedItem],
+        positions: dict[int, Position],
+    ) -> tuple[Written, dict[int, Position]]:
+        """Write a batch and return, beside what it came to, the positions that it moved."""
+        fresh = self._fresh(records, positions)
+        skipped = len(records) - len(fresh)
+        kept = self._link(connection, fresh, positions)
+        insert_tuples(connection, event_log, [log_row(record, record.chain) for record in kept])
+        self._project(connection, kept)
+        moved = {
+            partition: positions[partition] for partition in sorted({record.partition for record in fresh})
+        }
+        upsert(
+            connection,
+            checkpoint,
+            [{"partition_number": partition} | position._asdict() for partition, position in moved.items()],
+        )
+        park_items(connection, [*park, *unknown_kinds(kept)])
+        return Written(rows=len(kept), skipped=skipped, repeats=len(fresh) - len(kept)), moved
 
     def end_source(self) -> None:
         """Note that the source was read to its end, so that others may write after it."""
@@ -249,8 +272,12 @@ class Store:
     def park(self, items: Sequence[ParkedItem]) -> None:
         """Keep what could not be used, with its place and the reason; the same thing twice is kept once."""
         if items:
-            with writing(self.engine, self.place) as connection:
-                park_items(connection, items)
+            transacted(
+                self.engine,
+                self.place,
+                lambda connection: park_items(connection, items),
+                lambda _connection, _result: False,  # parking again is parking once
+            )
 
     def _fresh(self, records: Sequence[LogRecord], positions: dict[int, Position]) -> list[LogRecord]:
         """Return the records at or after the checkpoints, checked for order and decoded where somebody needs it."""

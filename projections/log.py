@@ -5,13 +5,15 @@ Every function works inside a transaction of its caller and commits nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import ARRAY, BigInteger, Connection, bindparam, func, insert, select
 
+from projections.chain import first_head
+from projections.postgresql import is_postgresql, lock_parking
 from projections.records import PARKED_RAW_BYTES_MAX, LogRecord, ParkedItem, shown
 from projections.rows import insert_new
 from projections.tables import checkpoint, event_log, parked, read_model, store_meta
@@ -39,6 +41,55 @@ def load_positions(connection: Connection) -> dict[int, Position]:
     return {partition: Position(*position) for partition, *position in rows}
 
 
+def lock_positions(connection: Connection, partitions: Iterable[int]) -> dict[int, Position]:
+    """Return the positions of some partitions as they are now, and let nobody else move them before the transaction ends.
+
+    On SQLite the transaction has the whole file already. On PostgreSQL the lock is on the rows of ``checkpoint``, taken in the
+    order of the partitions; a partition without events gets a row that says so, which nobody else ever sees. Who waited for
+    another writer sees what that one wrote.
+    """
+    if not is_postgresql(connection):
+        return load_positions(connection)
+    wanted = sorted(set(partitions))
+    columns = checkpoint.c
+    query = (
+        select(columns.partition_number, columns.next_offset, columns.chain_head, columns.newest_ms)
+        .where(columns.partition_number == func.any(bindparam("wanted", wanted, ARRAY(BigInteger))))
+        .order_by(columns.partition_number)
+        .with_for_update()
+    )
+    found = {partition: Position(*position) for partition, *position in connection.execute(query)}
+    missing = [partition for partition in wanted if partition not in found]
+    if missing:
+        empty = [
+            {"partition_number": partition} | Position(0, first_head(partition), 0)._asdict()
+            for partition in missing
+        ]
+        insert_new(connection, checkpoint, empty)
+        found = {partition: Position(*position) for partition, *position in connection.execute(query)}
+    return found
+
+
+def reached(connection: Connection, positions: Mapping[int, Position]) -> bool:
+    """Return whether the log of each partition passes through the given position: at or behind it, with its head before it.
+
+    So a batch whose commit was in doubt is there. What waits for the end of the transaction that wrote it is the lock.
+    """
+    now = lock_positions(connection, positions)
+    for partition, position in positions.items():
+        if partition not in now or now[partition].next_offset < position.next_offset:
+            return False
+        last = connection.execute(
+            select(event_log.c.chain)
+            .where(event_log.c.partition_number == partition, event_log.c.log_offset < position.next_offset)
+            .order_by(event_log.c.log_offset.desc())
+            .limit(1)
+        ).scalar()
+        if (first_head(partition) if last is None else last) != position.chain_head:
+            return False
+    return True
+
+
 def live_generation(connection: Connection, name: str) -> int:
     """Return the generation that answers; read in every transaction, because another process may switch it."""
     generation = connection.execute(
@@ -63,6 +114,11 @@ def read_page(connection: Connection, partition: int, from_offset: int, limit: i
 
 def park_items(connection: Connection, items: Iterable[ParkedItem]) -> None:
     """Insert parked items inside the caller's transaction; those that are there already stay as they are."""
+    items = list(items)
+    if not items:
+        return
+    if is_postgresql(connection):
+        lock_parking(connection)
     rows = {}
     seq = connection.execute(select(func.coalesce(func.max(parked.c.seq), 0))).scalar_one()
     for number, item in enumerate(items, seq + 1):

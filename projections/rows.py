@@ -1,5 +1,7 @@
 """The few ways in which read models write rows: insert many, insert or replace by key, and versions that supersede.
 
+Each has a form for each database, and the same rows come of both.
+
 Everything here loads what a batch touches, changes it in memory and writes it back in the caller's transaction. Nothing is kept
 between transactions, because another process may write the same database.
 """
@@ -12,24 +14,30 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
     Connection,
     RowMapping,
-    Select,
     Table,
     and_,
     bindparam,
+    func,
     insert,
     select,
     tuple_,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
-from sickbay.errors import StoreError
+from projections import recordset
+from projections.postgresql import COPY_PREFIX, is_postgresql
 
 Row: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[Any, ...]
 Item = TypeVar("Item")
+
+#: The column that makes a row a tenant's: on PostgreSQL a table that has it gets row security (``projections.roles``).
+TENANT_COLUMN: Final = "namespace"
 
 #: Keys in one IN list: SQLite allows 32,766 parameters and PostgreSQL 65,535, and a longer list is planned no better.
 KEYS_PER_QUERY: Final = 500
@@ -51,15 +59,22 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def insert_tuples(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows given in the order of the table's columns, by the driver's own executemany: the fast way."""
+    """Insert rows given in the order of the table's columns, none of which may be there yet: the fast way.
+
+    SQLite takes them by the driver's own executemany, PostgreSQL by COPY; a table that tenants read has row security there,
+    which COPY does not pass.
+    """
     if not rows:
         return
-    compiled = insert(table).compile(dialect=connection.dialect)
-    if compiled.positional:
-        connection.exec_driver_sql(str(compiled), list(rows))
+    names = [column.name for column in table.columns]
+    if not is_postgresql(connection):
+        connection.exec_driver_sql(str(insert(table).compile(dialect=connection.dialect)), list(rows))
+    elif TENANT_COLUMN in names:
+        recordset.insert_rows(connection, table, [dict(zip(names, row, strict=True)) for row in rows])
     else:
-        names = [column.name for column in table.columns]
-        connection.exec_driver_sql(str(compiled), [dict(zip(names, row, strict=True)) for row in rows])
+        quote = connection.dialect.identifier_preparer.quote
+        columns = ", ".join(quote(name) for name in names)
+        connection.exec_driver_sql(f"{COPY_PREFIX}{quote(table.name)} ({columns}) FROM STDIN", list(rows))
 
 
 def insert_many(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -68,21 +83,14 @@ def insert_many(connection: Connection, table: Table, rows: Sequence[Mapping[str
     insert_tuples(connection, table, [tuple([row[name] for name in names]) for row in rows])
 
 
-def _conflict_insert(connection: Connection, table: Table) -> Any:
-    match connection.dialect.name:
-        case "sqlite":
-            return sqlite.insert(table)
-        case "postgresql":
-            return postgresql.insert(table)
-        case name:
-            raise StoreError(f"no way to write to a {name} database; use SQLite")
-
-
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows, or replace those with the same primary key; no key may come twice in ``rows``."""
     if not rows:
         return
-    statement = _conflict_insert(connection, table)
+    if is_postgresql(connection):
+        recordset.upsert_rows(connection, table, rows)
+        return
+    statement = sqlite.insert(table)
     keys = [column.name for column in table.primary_key.columns]
     replaced = {
         column.name: statement.excluded[column.name] for column in table.columns if column.name not in keys
@@ -92,21 +100,64 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
 
 def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows whose primary key is not there yet; the others are left as they are."""
-    if rows:
-        connection.execute(_conflict_insert(connection, table).on_conflict_do_nothing(), rows)
+    if not rows:
+        return
+    if is_postgresql(connection):
+        recordset.insert_rows(connection, table, rows, "ON CONFLICT DO NOTHING")
+    else:
+        connection.execute(sqlite.insert(table).on_conflict_do_nothing(), rows)
 
 
-def keyed(table: Table, names: tuple[str, ...], narrow: str) -> Select[Any]:
-    """Return a query for the rows of one generation whose ``names`` are one of the parameter ``keys``.
-
-    ``narrow`` is one of the names, the one that an index leads with; its values are the parameter ``narrowed``. It is said
-    twice because SQLite seeks with a list and only filters with a list of pairs.
-    """
-    return select(table).where(
-        table.c.generation == bindparam("generation"),
-        table.c[narrow].in_(bindparam("narrowed", expanding=True)),
-        tuple_(*(table.c[name] for name in names)).in_(bindparam("keys", expanding=True)),
+def update_column(
+    connection: Connection, table: Table, keys: Sequence[str], changed: str, rows: Sequence[Row]
+) -> None:
+    """Set one column of the rows that ``keys`` name to what each of ``rows`` says; what else they name is left out."""
+    if not rows:
+        return
+    if is_postgresql(connection):
+        recordset.update_rows(connection, table, keys, changed, rows)
+        return
+    connection.execute(
+        update(table)
+        .where(and_(*(table.c[name] == bindparam(f"key_{name}") for name in keys)))
+        .values({changed: bindparam("changed_to")}),
+        [{f"key_{name}": row[name] for name in keys} | {"changed_to": row[changed]} for row in rows],
     )
+
+
+def load_rows(
+    connection: Connection,
+    table: Table,
+    names: tuple[str, ...],
+    narrow: str,
+    generation: int,
+    keys: Iterable[Key],
+    *conditions: ColumnElement[bool],
+) -> Iterator[RowMapping]:
+    """Yield the rows of one generation whose ``names`` are one of ``keys``, and for which the conditions hold.
+
+    ``narrow`` is one of the names, the one that an index leads with. It is said twice on SQLite, which seeks with a list and only
+    filters with a list of pairs; PostgreSQL joins the keys, in one statement of one shape.
+    """
+    columns = table.c
+    wanted = select(table).where(columns.generation == generation, *conditions)
+    if is_postgresql(connection):
+        given = recordset.given_keys(table, names)
+        same = and_(*(columns[name] == given.c[name] for name in names))
+        rows = [dict(zip(names, key, strict=True)) for key in sorted(keys)]
+        if rows:
+            yield from connection.execute(
+                wanted.join(given, same), {recordset.ROWS: recordset.encoded(rows)}
+            ).mappings()
+        return
+    place = names.index(narrow)
+    query = wanted.where(
+        columns[narrow].in_(bindparam("narrowed", expanding=True)),
+        tuple_(*(columns[name] for name in names)).in_(bindparam("keys", expanding=True)),
+    )
+    for chunk in chunks(sorted(keys), KEYS_PER_QUERY):
+        narrowed = sorted({key[place] for key in chunk})
+        yield from connection.execute(query, {"narrowed": narrowed, "keys": chunk}).mappings()
 
 
 def known_events(
@@ -114,12 +165,13 @@ def known_events(
 ) -> dict[str, tuple[int, int]]:
     """Return event id -> (offset, at_ms) of those events that the partition already holds."""
     found: dict[str, tuple[int, int]] = {}
+    query = select(log.c.event_id, log.c.log_offset, log.c.at_ms).where(log.c.partition_number == partition)
+    if is_postgresql(connection):
+        query = query.where(log.c.event_id == func.any(bindparam("ids", type_=ARRAY(log.c.event_id.type))))
+    else:
+        query = query.where(log.c.event_id.in_(bindparam("ids", expanding=True)))
     for chunk in chunks(event_ids, KEYS_PER_QUERY):
-        rows = connection.execute(
-            select(log.c.event_id, log.c.log_offset, log.c.at_ms).where(
-                log.c.partition_number == partition, log.c.event_id.in_(chunk)
-            )
-        )
+        rows = connection.execute(query, {"ids": chunk})
         found |= {event_id: (offset, at_ms) for event_id, offset, at_ms in rows}
     return found
 
@@ -143,14 +195,11 @@ class Versions:
     def load(self, keys: Iterable[Key]) -> None:
         """Read the newest version of each ``(partition, *key)``; call once, before the first ``put``."""
         names = ("partition_number", *self._key)
-        wanted = keyed(self._table, names, self._key[0]).where(self._table.c.superseded_offset.is_(None))
-        for chunk in chunks(sorted(keys), KEYS_PER_QUERY):
-            narrowed = sorted({key[1] for key in chunk})
-            rows = self._connection.execute(
-                wanted, {"generation": self._generation, "narrowed": narrowed, "keys": chunk}
-            )
-            for row in rows.mappings():
-                self._latest[self._key_of(row)] = dict(row)
+        newest = self._table.c.superseded_offset.is_(None)
+        for row in load_rows(
+            self._connection, self._table, names, self._key[0], self._generation, keys, newest
+        ):
+            self._latest[self._key_of(row)] = dict(row)
 
     def latest(self, *key: Any) -> Row | None:
         """Return the newest version of ``(partition, *key)``, this batch's included."""
@@ -170,18 +219,8 @@ class Versions:
 
     def flush(self) -> None:
         """Write what the batch added."""
-        if self._superseded:
-            columns = self._table.c
-            names = ("generation", "partition_number", "log_offset", *self._key)
-            self._connection.execute(
-                update(self._table)
-                .where(and_(*(columns[name] == bindparam(f"key_{name}") for name in names)))
-                .values(superseded_offset=bindparam("until")),
-                [
-                    {f"key_{name}": row[name] for name in names} | {"until": row["superseded_offset"]}
-                    for row in self._superseded
-                ],
-            )
+        names = ("generation", "partition_number", "log_offset", *self._key)
+        update_column(self._connection, self._table, names, "superseded_offset", self._superseded)
         insert_many(self._connection, self._table, self._new)
 
     def _key_of(self, row: Row | RowMapping) -> Key:

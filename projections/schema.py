@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Connection, inspect, text
 
-from projections.database import create_file, sqlite_engine, store_path, writing
+from projections import roles
+from projections.database import migrating, open_engine
+from projections.places import place_of
+from projections.postgresql import SCHEMA, is_postgresql
 from sickbay.errors import StoreError
 
 if TYPE_CHECKING:
@@ -27,9 +30,11 @@ def revision_of(connection: Connection) -> str | None:
 
     Raises StoreError when it holds tables that are not ours.
     """
-    tables = inspect(connection).get_table_names()
+    tables = inspect(connection).get_table_names(schema=SCHEMA if is_postgresql(connection) else None)
     if "alembic_version" in tables:
-        revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        # by its full name: a schema that the user may not look into is passed over on the search path, as if it were not there
+        table = f"{SCHEMA}.alembic_version" if is_postgresql(connection) else "alembic_version"
+        revision = connection.execute(text(f"SELECT version_num FROM {table}")).scalar()  # noqa: S608 - constants
         return None if revision is None else str(revision)
     if tables:
         raise StoreError(
@@ -51,7 +56,10 @@ def require_head(connection: Connection, place: str) -> None:
 
 
 def upgrade_within(connection: Connection, place: str) -> str | None:
-    """Bring the schema to the newest inside the caller's writing transaction; return the revision it had."""
+    """Bring the schema to the newest inside the caller's ``migrating`` transaction; return the revision it had.
+
+    On PostgreSQL everything is made by the owner of the schema, if there is one, and what is new is given to the roles.
+    """
     # Alembic costs a tenth of a second to import, and most runs never migrate.
     from alembic import command
     from alembic.util import CommandError
@@ -59,6 +67,7 @@ def upgrade_within(connection: Connection, place: str) -> str | None:
     before = revision_of(connection)
     if before == HEAD:
         return before
+    has_roles = is_postgresql(connection) and roles.prepare_schema(connection)
     configuration = alembic_configuration()
     configuration.attributes["connection"] = connection
     try:
@@ -67,20 +76,31 @@ def upgrade_within(connection: Connection, place: str) -> str | None:
         raise StoreError(
             f"{place} has schema revision {before}, which this build does not know ({error}); use the build that wrote it"
         ) from error
+    if has_roles:
+        roles.grant(connection)
     return before
 
 
-def upgrade(place: str | os.PathLike[str]) -> str | None:
-    """Bring the store at a path or ``sqlite:///`` URL to the newest schema, creating the file if it is missing.
+def upgrade(place: str | os.PathLike[str], *, with_roles: bool = False) -> str | None:
+    """Bring the store at a path or URL to the newest schema, creating the file of a SQLite store that is missing.
 
+    ``with_roles`` makes the roles of a PostgreSQL store first, and gives each what it may do; done again, it changes nothing.
     Returns the revision it had, ``None`` for a new one. Raises StoreError.
     """
-    path = store_path(place)
-    create_file(path)
-    engine = sqlite_engine(path, read_only=False)
+    place = place_of(place)
+    if with_roles and not place.is_postgresql:
+        raise StoreError(
+            f"{place} is a file, and a file has no roles; its permissions decide who may read it"
+        )
+    engine = open_engine(place, create=True)
     try:
-        with writing(engine, str(path)) as connection:
-            return upgrade_within(connection, str(path))
+        with migrating(engine, place) as connection:
+            if with_roles:
+                roles.create(connection)
+            before = upgrade_within(connection, place)
+            if with_roles and before == HEAD:
+                roles.grant(connection)
+            return before
     finally:
         engine.dispose()
 

@@ -71,7 +71,7 @@ def _place(*, key: bool = False) -> tuple[Column[Any], ...]:
 
 # --- the log ---------------------------------------------------------------------------------------------------------
 
-#: The audit copy of every event, append-only: triggers refuse UPDATE and DELETE.
+#: The audit copy of every event, append-only: triggers refuse UPDATE and DELETE (and TRUNCATE, where there is one).
 event_log: Final = _table(
     "event_log",
     _number("partition_number", key=True),
@@ -95,14 +95,6 @@ Index(
     sqlite_where=event_log.c.device_id.is_not(None),
     postgresql_where=event_log.c.device_id.is_not(None),
 )
-
-APPEND_ONLY_TRIGGERS: Final = {
-    f"event_log_no_{verb.lower()}": (
-        f"CREATE TRIGGER event_log_no_{verb.lower()} BEFORE {verb} ON event_log"
-        f" BEGIN SELECT RAISE(ABORT, 'event_log is append-only: {verb} refused'); END"
-    )
-    for verb in ("UPDATE", "DELETE")
-}
 
 #: How far each partition is written: the same transaction that writes the rows moves it.
 checkpoint: Final = _table(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, or_, update
+from sqlalchemy import Connection, or_
 
-from projections.rows import KEYS_PER_QUERY, Row, chunks, insert_many, keyed
+from projections.rows import Row, insert_many, load_rows, update_column
 from projections.tables import device_history
 
 _KEY: Final = ("generation", "node", "device_id", "known_from_offset", "valid_from_ms")
@@ -34,17 +34,17 @@ class Timelines:
         ``from_ms`` is the earliest event time of the batch: nothing that ended before it can change.
         """
         columns = device_history.c
-        wanted = keyed(device_history, ("node", "device_id"), "node").where(
+        for row in load_rows(
+            self._connection,
+            device_history,
+            ("node", "device_id"),
+            "node",
+            self._generation,
+            devices,
             columns.known_to_offset.is_(None),
             or_(columns.valid_to_ms.is_(None), columns.valid_to_ms > from_ms),
-        )
-        for chunk in chunks(sorted(devices), KEYS_PER_QUERY):
-            narrowed = sorted({node for node, _ in chunk})
-            rows = self._connection.execute(
-                wanted, {"generation": self._generation, "narrowed": narrowed, "keys": chunk}
-            )
-            for row in rows.mappings():
-                self._known.setdefault((row["node"], row["device_id"]), []).append(dict(row))
+        ):
+            self._known.setdefault((row["node"], row["device_id"]), []).append(dict(row))
         self._stored = [row for rows in self._known.values() for row in rows]
 
     def assert_from(self, row: Row, offset: int) -> None:
@@ -71,15 +71,5 @@ class Timelines:
     def flush(self) -> None:
         """Write what the batch learned."""
         closed = [row for row in self._stored if row["known_to_offset"] is not None]
-        if closed:
-            columns = device_history.c
-            self._connection.execute(
-                update(device_history)
-                .where(and_(*(columns[name] == bindparam(f"key_{name}") for name in _KEY)))
-                .values(known_to_offset=bindparam("until")),
-                [
-                    {f"key_{name}": row[name] for name in _KEY} | {"until": row["known_to_offset"]}
-                    for row in closed
-                ],
-            )
+        update_column(self._connection, device_history, _KEY, "known_to_offset", closed)
         insert_many(self._connection, device_history, self._new)

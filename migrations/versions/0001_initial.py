@@ -1,11 +1,13 @@
 """The event log, its checkpoints, the read models of custody and the audit views.
 
 Frozen: it names every column itself. A column is written ``name``, ``name?`` when it may be NULL, after the letter of its type:
-``t`` TEXT, ``n`` 64-bit integer, ``b`` bytes. The views stand in ``migrations/sql/0001_audit_views.sql``.
+``t`` TEXT, ``n`` 64-bit integer, ``b`` bytes. The views stand in ``migrations/sql/0001_audit_views.sql``; on PostgreSQL they check
+the rights of who asks, so that row security holds through them.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,31 @@ _TYPES: dict[str, sa.types.TypeEngine[Any]] = {
     "t": sa.Text().with_variant(sa.Text(collation="C"), "postgresql"),
     "n": sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
     "b": sa.LargeBinary(),
+}
+
+_APPEND_ONLY = {
+    "sqlite": [
+        f"CREATE TRIGGER event_log_no_{verb.lower()} BEFORE {verb} ON event_log"
+        f" BEGIN SELECT RAISE(ABORT, 'event_log is append-only: {verb} refused'); END"
+        for verb in ("UPDATE", "DELETE")
+    ],
+    "postgresql": [
+        (
+            "CREATE FUNCTION event_log_refuse() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$"
+            " BEGIN RAISE EXCEPTION 'event_log is append-only: % refused', TG_OP USING ERRCODE = 'restrict_violation'; END $$"
+        ),
+        (
+            "CREATE TRIGGER event_log_no_change BEFORE UPDATE OR DELETE ON event_log"
+            " FOR EACH ROW EXECUTE FUNCTION event_log_refuse()"
+        ),
+        (
+            "CREATE TRIGGER event_log_no_truncate BEFORE TRUNCATE ON event_log"
+            " FOR EACH STATEMENT EXECUTE FUNCTION event_log_refuse()"
+        ),
+        # ALWAYS: session_replication_role = replica would pass a trigger that is only enabled
+        "ALTER TABLE event_log ENABLE ALWAYS TRIGGER event_log_no_change",
+        "ALTER TABLE event_log ENABLE ALWAYS TRIGGER event_log_no_truncate",
+    ],
 }
 
 _PLACE = "n generation partition_number log_offset"
@@ -80,11 +107,8 @@ def _log() -> None:
         sqlite_where=named,
         postgresql_where=named,
     )
-    for verb in ("UPDATE", "DELETE"):
-        op.execute(
-            f"CREATE TRIGGER event_log_no_{verb.lower()} BEFORE {verb} ON event_log"
-            f" BEGIN SELECT RAISE(ABORT, 'event_log is append-only: {verb} refused'); END"
-        )
+    for statement in _APPEND_ONLY[op.get_bind().dialect.name]:
+        op.execute(statement)
     _create("checkpoint", "n partition_number", "n next_offset; b chain_head; n newest_ms")
     _create(
         "store_meta",
@@ -196,9 +220,19 @@ def upgrade() -> None:
     _devices()
     _episodes()
     _happenings()
+    is_postgresql = op.get_bind().dialect.name == "postgresql"
     for statement in _VIEWS.read_text(encoding="utf-8").split(";\n"):
         if statement.strip():
-            op.execute(statement)
+            op.execute(
+                re.sub(
+                    r"^CREATE VIEW (\w+)",
+                    r"CREATE VIEW \1 WITH (security_invoker = true)",
+                    statement,
+                    flags=re.MULTILINE,
+                )
+                if is_postgresql
+                else statement
+            )
 
 
 def downgrade() -> None:

@@ -6,23 +6,38 @@ import click
 
 from projections import schema
 from projections.engine import CUSTODY, Store
+from projections.places import Place
 from projections.rebuild import rebuild as rebuild_projection
+from projections.roles import ROLES
 from sickbay.cli import output
 from sickbay.cli.options import db_option
 
 
 @click.command()
 @db_option
-def migrate(db: str) -> None:
-    """Bring the schema of a store to this build's; an empty path gets a new store.
+@click.option(
+    "--roles",
+    "with_roles",
+    is_flag=True,
+    help="PostgreSQL: make the group roles too, and give each what it may do. Needs a superuser.",
+)
+def migrate(db: Place, with_roles: bool) -> None:
+    """Bring the schema of a store to this build's; an empty path, or an empty database, gets a new store.
 
     Two that run at once do it once: the second waits and finds it done.
+
+    \b
+    Examples:
+      sickbay migrate --db sickbay.db
+      sickbay migrate --db postgresql://postgres@db.example/sickbay --roles
     """
-    before = schema.upgrade(db)
+    before = schema.upgrade(db, with_roles=with_roles)
     if before == schema.HEAD:
         output.line(f"{db}: schema {schema.HEAD}, nothing to do")
     else:
         output.line(f"{db}: schema {before or 'none'} -> {schema.HEAD}")
+    if with_roles:
+        output.line(f"{db}: roles {', '.join(ROLES)}")
 
 
 @click.command()
@@ -33,7 +48,7 @@ def migrate(db: str) -> None:
     help="Switch even when the rebuilt rows differ from the live ones: after a new build, or a repair by hand.",
 )
 @output.output_option
-def rebuild(db: str, accept_difference: bool, form: str) -> None:
+def rebuild(db: Place, accept_difference: bool, form: str) -> None:
     """Build the read models anew from the log beside the live ones, compare, and switch."""
     with Store.open(db) as store:
         built = rebuild_projection(store, CUSTODY, accept_difference=accept_difference)

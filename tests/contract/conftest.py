@@ -9,6 +9,7 @@ import itertools
 import shutil
 
 import pytest
+from postgresql import server
 
 from projections import schema
 from projections.engine import CUSTODY, Store
@@ -22,22 +23,64 @@ def migrated(tmp_path_factory):
     return path
 
 
-def sqlite_places(tmp_path, migrated):
-    """Yield URLs of fresh databases."""
-    for number in itertools.count():
-        path = tmp_path / f"store-{number}.db"
-        shutil.copy(migrated, path)
-        yield f"sqlite:///{path}"
+class SqlitePlaces:
+    """Files."""
+
+    def __init__(self, tmp_path, migrated):
+        self._numbers, self._folder, self._migrated = itertools.count(), tmp_path, migrated
+
+    def __call__(self):
+        path = self._folder / f"store-{next(self._numbers)}.db"
+        shutil.copy(self._migrated, path)
+        return f"sqlite:///{path}"
+
+    def give_back(self, _place):
+        return
+
+    def close(self):
+        return
 
 
-PLACES = {"sqlite": sqlite_places}
+class PostgresqlPlaces:
+    """Databases of the test server, emptied and used again: making one takes longer than most tests."""
+
+    def __init__(self, _tmp_path, _migrated):
+        self._taken = []
+
+    def __call__(self):
+        self._taken.append(server().migrated())
+        return self._taken[-1]
+
+    def give_back(self, place):
+        self._taken.remove(place)
+        server().give_back(place)
+
+    def close(self):
+        for place in list(self._taken):
+            self.give_back(place)
+
+
+PLACES = {"postgresql": PostgresqlPlaces, "sqlite": SqlitePlaces}
 
 
 @pytest.fixture(params=sorted(PLACES))
 def new_place(request, tmp_path, migrated):
     """Return a function that names a fresh database with the schema and no store in it."""
     places = PLACES[request.param](tmp_path, migrated)
-    return lambda: next(places)
+    yield places
+    places.close()
+
+
+@pytest.fixture
+def done(new_place):
+    """Return a function that closes stores that ``open_store`` made and gives their databases away."""
+
+    def close_all(*stores):
+        for store in stores:
+            store.close()
+            new_place.give_back(store.place.opens)
+
+    return close_all
 
 
 @pytest.fixture

@@ -152,12 +152,13 @@ def store_with_tally(open_store, new_place):
     first = open_store(place)
     with first.engine.begin() as connection:
         tally_metadata.create_all(connection)
+    first.close()
     return open_store(place, projections=(CUSTODY, TALLY))
 
 
 @LAWS
 @given(steps=happenings, data=st.data())
-def test_cuts_and_redelivery_do_not_show(open_store, new_place, steps, data):
+def test_cuts_and_redelivery_do_not_show(open_store, new_place, done, steps, data):
     """Any cut into batches, each starting at or before the checkpoint, leaves the rows and positions of a clean run."""
     records = log_of(steps)
     clean, cut = store_with_tally(open_store, new_place), store_with_tally(open_store, new_place)
@@ -169,13 +170,12 @@ def test_cuts_and_redelivery_do_not_show(open_store, new_place, steps, data):
         cut.write(records[start:stop])
         written = stop
     assert clean.digests() == cut.digests()
-    clean.close()
-    cut.close()
+    done(clean, cut)
 
 
 @LAWS
 @given(steps=happenings, repeats=st.lists(st.integers(0, 200), max_size=6))
-def test_events_that_are_sent_twice_do_not_show_in_rows(open_store, new_place, steps, repeats):
+def test_events_that_are_sent_twice_do_not_show_in_rows(open_store, new_place, done, steps, repeats):
     """Repeats under new offsets leave the read models of a log without them, whoever counts."""
     records = log_of(steps, chained=False)
     clean, repeated = store_with_tally(open_store, new_place), store_with_tally(open_store, new_place)
@@ -191,8 +191,7 @@ def test_events_that_are_sent_twice_do_not_show_in_rows(open_store, new_place, s
     assert {name: ours[name] for name in ours if name != "checkpoint"} == {
         name: theirs[name] for name in theirs if name != "checkpoint"
     }
-    clean.close()
-    repeated.close()
+    done(clean, repeated)
 
 
 def without_duration(view, row):
@@ -205,7 +204,7 @@ def custody_decisions(records):
 
 @LAWS
 @given(steps=happenings)
-def test_a_device_stands_as_the_last_decision_said_that_was_true_and_known(open_store, steps):
+def test_a_device_stands_as_the_last_decision_said_that_was_true_and_known(open_store, done, steps):
     """For every instant and every position the timeline agrees with a walk over the log."""
     records, store = log_of(steps), open_store()
     store.write(records)
@@ -226,12 +225,12 @@ def test_a_device_stands_as_the_last_decision_said_that_was_true_and_known(open_
                     for row in view.rows(connection, as_of_ms=as_of_ms, known_at=known_at)
                 }
                 assert expected == found
-    store.close()
+    done(store)
 
 
 @LAWS
 @given(steps=happenings)
-def test_known_intervals_of_a_device_never_overlap_and_leave_no_gap(open_store, steps):
+def test_known_intervals_of_a_device_never_overlap_and_leave_no_gap(open_store, done, steps):
     """At every position, what was known of a device is one unbroken line of intervals, the last one open."""
     records, store = log_of(steps), open_store()
     store.write(records)
@@ -249,12 +248,12 @@ def test_known_intervals_of_a_device_never_overlap_and_leave_no_gap(open_store, 
             line.sort()
             assert [begin for begin, _ in line[1:]] == [end for _, end in line[:-1]]
             assert line[-1][1] is None
-    store.close()
+    done(store)
 
 
 @LAWS
 @given(steps=happenings)
-def test_episodes_at_a_position_are_those_of_the_shorter_log(open_store, steps):
+def test_episodes_at_a_position_are_those_of_the_shorter_log(open_store, done, steps):
     """Every audit view, asked at a position, answers what a store that stopped there answers now."""
     records, whole, short = log_of(steps), open_store(), open_store()
     half = records[: len(records) // 2]
@@ -269,13 +268,12 @@ def test_episodes_at_a_position_are_those_of_the_shorter_log(open_store, steps):
         view = AUDIT_VIEWS["unknown-duration"]
         expected = [without_duration(view, row) for row in view.rows(theirs)]
         assert expected == [without_duration(view, row) for row in view.rows(ours, known_at=known_at)]
-    whole.close()
-    short.close()
+    done(whole, short)
 
 
 @LAWS
 @given(steps=happenings)
-def test_an_unknown_run_is_a_lower_bound_when_a_gap_of_its_partition_reaches_it(open_store, steps):
+def test_an_unknown_run_is_a_lower_bound_when_a_gap_of_its_partition_reaches_it(open_store, done, steps):
     """For every instant and every position the mark agrees with a walk over the gaps of the log; SQL agrees on now."""
     records, store = log_of(steps), open_store()
     store.write(records)
@@ -301,7 +299,7 @@ def test_an_unknown_run_is_a_lower_bound_when_a_gap_of_its_partition_reaches_it(
                     assert int(bool(reaching)) == marked
         result = connection.execute(sa.text(f"SELECT * FROM {view.sql_name}"))
         assert sorted(map(repr, view.rows(connection))) == sorted(repr(tuple(row)) for row in result)
-    store.close()
+    done(store)
 
 
 @pytest.mark.case("C20")

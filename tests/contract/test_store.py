@@ -241,6 +241,22 @@ def test_an_integer_beyond_64_bits_is_refused_with_the_remedy(open_store):
 
 # --- text is data ---
 
+#: Everything that a schema consists of, as each database tells it.
+SCHEMAS = {
+    "sqlite": "SELECT name, sql FROM sqlite_master ORDER BY name",
+    "postgresql": "SELECT relname, relkind, relrowsecurity, relhastriggers, attname, atttypid, attnotnull,"
+    " pg_get_viewdef(pg_class.oid) FROM pg_class LEFT JOIN pg_attribute ON attrelid = pg_class.oid"
+    " WHERE relnamespace = 'sickbay'::regnamespace ORDER BY relname, attnum",
+}
+
+
+def schema_of(store):
+    with store.reading() as connection:
+        rows = connection.execute(text(SCHEMAS[connection.dialect.name])).all()
+    assert len(rows) > 30
+    return rows
+
+
 NASTY = (
     "'; DROP TABLE event_log; --",
     '"; DELETE FROM episode; --',
@@ -279,12 +295,11 @@ def test_text_is_stored_as_text(open_store, payload):
             until_ms=3,
         )
     )
-    with store.reading() as connection:
-        before = connection.execute(text("SELECT name, sql FROM sqlite_master ORDER BY name")).all()
+    before = schema_of(store)
     store.write(log.records)
     shown = payload.replace("\0", "\u2400")
+    assert before == schema_of(store)
     with store.reading() as connection:
-        assert before == connection.execute(text("SELECT name, sql FROM sqlite_master ORDER BY name")).all()
         assert (shown, shown) == tuple(connection.execute(select(episode.c.reason, episode.c.actor)).one())
         assert (shown, f"a/{shown}") == tuple(
             connection.execute(select(request.c.reason, request.c.request_id)).one()
@@ -320,10 +335,15 @@ def test_the_log_refuses_change(open_store, change):
     """UPDATE, DELETE and a replacing INSERT of a logged event abort."""
     store = open_store()
     store.write(ticks(3))
+    replacing = {
+        "sqlite": "INSERT OR REPLACE INTO event_log SELECT * FROM event_log WHERE log_offset = 1",
+        "postgresql": "INSERT INTO event_log SELECT * FROM event_log WHERE log_offset = 1"
+        " ON CONFLICT (partition_number, log_offset) DO UPDATE SET actor = 'mallory'",
+    }
     statement = {
         "update": update(event_log).values(actor="mallory"),
         "delete": delete(event_log),
-        "replace": text("INSERT OR REPLACE INTO event_log SELECT * FROM event_log WHERE log_offset = 1"),
+        "replace": text(replacing[store.engine.dialect.name]),
     }[change]
     before = store.digests()
     with pytest.raises(Exception, match="append-only"), store.engine.begin() as connection:

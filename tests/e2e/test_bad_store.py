@@ -98,7 +98,7 @@ def test_a_store_of_another_recording_is_refused(copy_of, arguments):
     [
         ("", "is not a place for a store"),
         (":memory:", "is not a place for a store"),
-        ("postgresql://ann:secret@db/x", "this build writes SQLite"),
+        ("mysql://ann:secret@db/x", "this build writes SQLite"),
         (
             "nowhere/store.db",
             "cannot be created (No such file or directory); check that its directory exists",

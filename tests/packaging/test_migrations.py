@@ -15,11 +15,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
+from postgresql import server
 
 from projections import schema
+from projections.append_only import APPEND_ONLY_POSTGRESQL, APPEND_ONLY_TRIGGERS
 from projections.audit import AUDIT_VIEWS
-from projections.database import create_file, reading, sqlite_engine, writing
-from projections.tables import APPEND_ONLY_TRIGGERS, metadata
+from projections.database import migrating, open_engine, reading, writing
+from projections.places import place_of
+from projections.sqlite import create_file, sqlite_engine
+from projections.tables import metadata
 from sickbay.errors import StoreError
 
 
@@ -40,6 +44,53 @@ def migrated(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def empty():
+    """A PostgreSQL database with nothing in it."""
+    url = server().empty()
+    yield url
+    server().drop(url)
+
+
+#: What stands in our schema of a PostgreSQL database, as the server spells it.
+CATALOGUE = (
+    (
+        "SELECT relname, relkind::text, relpersistence::text, reloptions::text FROM pg_class"
+        " WHERE relnamespace = 'sickbay'::regnamespace"
+    ),
+    (
+        "SELECT relname, attname, format_type(atttypid, atttypmod), attnotnull::text || coalesce(collname, '')"
+        " FROM pg_attribute JOIN pg_class ON attrelid = pg_class.oid LEFT JOIN pg_collation ON attcollation = pg_collation.oid"
+        " WHERE relnamespace = 'sickbay'::regnamespace AND relkind = 'r' AND attnum > 0"
+    ),
+    (
+        "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid), '' FROM pg_constraint"
+        " WHERE connamespace = 'sickbay'::regnamespace"
+    ),
+    "SELECT tablename, indexname, indexdef, '' FROM pg_indexes WHERE schemaname = 'sickbay'",
+    (
+        "SELECT tgrelid::regclass::text, tgname, pg_get_triggerdef(oid), tgenabled::text FROM pg_trigger"
+        " WHERE tgrelid::regclass::text ~ 'event_log' AND NOT tgisinternal"
+    ),
+    "SELECT proname, prosrc, proconfig::text, '' FROM pg_proc WHERE pronamespace = 'sickbay'::regnamespace",
+    "SELECT viewname, definition, '', '' FROM pg_views WHERE schemaname = 'sickbay'",
+)
+
+
+def catalogue(url: str, *, views: bool = True) -> set[tuple]:
+    """Return everything in our schema, an empty set when there is no schema."""
+    database = sa.make_url(url).database
+    if not server().execute("SELECT 1 FROM pg_namespace WHERE nspname = 'sickbay'", database=database):
+        return set()
+    rows = {
+        row
+        for query in CATALOGUE
+        for row in server().execute("SET search_path = sickbay", query, database=database)
+    }
+    rows = {row for row in rows if "alembic_version" not in row[0]}
+    return rows if views else {row for row in rows if not row[0].startswith("audit_")}
+
+
 def test_there_is_one_head_and_the_code_names_it():
     """The revisions form one line that ends at ``schema.HEAD``."""
     scripts = ScriptDirectory.from_config(schema.alembic_configuration())
@@ -53,6 +104,48 @@ def test_migrating_from_nothing_gives_the_declared_tables(tmp_path):
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert [] == compare_metadata(context, metadata)
     engine.dispose()
+
+
+def test_migrating_postgresql_from_nothing_gives_the_declared_tables(empty):
+    """Alembic finds no difference on the other database either."""
+    assert None is schema.upgrade(empty)
+    engine = open_engine(place_of(empty))
+    with reading(engine, "migrated") as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert [] == compare_metadata(context, metadata)
+    engine.dispose()
+
+
+def test_collations_indexes_and_triggers_on_postgresql_are_the_declared_ones(empty):
+    """What Alembic does not compare is compared as the server spells it: collations, CHECK, partial indexes, triggers."""
+    schema.upgrade(empty)
+    declared = server().empty()
+    server().execute("CREATE SCHEMA sickbay", database=sa.make_url(declared).database)
+    engine = open_engine(place_of(declared))
+    with engine.begin() as connection:
+        metadata.create_all(connection)
+        for statement in APPEND_ONLY_POSTGRESQL:
+            connection.execute(sa.text(statement))
+    engine.dispose()
+    assert catalogue(declared, views=False) == catalogue(empty, views=False)
+    server().drop(declared)
+
+
+def test_audit_views_of_postgresql_check_the_rights_of_who_asks(empty):
+    """Each view has the columns of the register, and security_invoker."""
+    schema.upgrade(empty)
+    database = sa.make_url(empty).database
+    options = server().execute(
+        "SELECT relname, reloptions FROM pg_class WHERE relnamespace = 'sickbay'::regnamespace AND relkind = 'v'",
+        database=database,
+    )
+    assert {view.sql_name: ["security_invoker=true"] for view in AUDIT_VIEWS.values()} == dict(options)
+    columns = server().execute(
+        "SELECT table_name, array_agg(column_name::text ORDER BY ordinal_position) FROM information_schema.columns"
+        " WHERE table_name LIKE 'audit_%' GROUP BY table_name",
+        database=database,
+    )
+    assert {view.sql_name: list(view.columns) for view in AUDIT_VIEWS.values()} == dict(columns)
 
 
 def test_strictness_indexes_and_triggers_are_the_declared_ones(tmp_path):
@@ -105,12 +198,28 @@ def test_the_documented_sql_examples_run(tmp_path):
     connection.close()
 
 
+def test_the_documented_sql_examples_run_on_postgresql(empty):
+    """They are written for both."""
+    schema.upgrade(empty)
+    text = (Path(__file__).parents[2] / "docs" / "audit-views.md").read_text(encoding="utf-8")
+    for example in re.findall(r"```sql\n(.*?)```", text, flags=re.DOTALL):
+        server().execute("SET search_path = sickbay", example, database=sa.make_url(empty).database)
+
+
 def test_a_second_upgrade_changes_nothing(tmp_path):
     """Upgrading a store that is current leaves every byte of its schema."""
     path = migrated(tmp_path)
     before = objects(path, views=True)
     assert schema.HEAD == schema.upgrade(path)
     assert before == objects(path, views=True)
+
+
+def test_a_second_upgrade_of_postgresql_changes_nothing(empty):
+    """Upgrading a database that is current leaves everything in it."""
+    schema.upgrade(empty)
+    before = catalogue(empty)
+    assert schema.HEAD == schema.upgrade(empty)
+    assert before == catalogue(empty)
 
 
 def _upgrade_at_once(path, gate, results):
@@ -133,6 +242,64 @@ def test_c56_two_processes_that_migrate_at_once_migrate_once(tmp_path):
             worker.join(60)
         assert [0, 0, 0] == [worker.exitcode for worker in workers]
         assert [None, schema.HEAD, schema.HEAD] == sorted(befores, key=lambda before: before is not None)
+
+
+@pytest.mark.case("C56")
+@pytest.mark.parametrize("with_roles", [False, True])
+def test_c56_two_processes_that_migrate_postgresql_at_once_migrate_once(empty, with_roles):
+    """The lock is the database's own: one migrates, the others wait and find it done."""
+    context = multiprocessing.get_context("fork")
+    gate, results = context.Barrier(3), context.Queue()
+
+    def work():
+        gate.wait(30)
+        results.put(schema.upgrade(empty, with_roles=with_roles))
+
+    workers = [context.Process(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    befores = [results.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+    assert [0, 0, 0] == [worker.exitcode for worker in workers]
+    assert [None, schema.HEAD, schema.HEAD] == sorted(befores, key=lambda before: before is not None)
+
+
+def test_a_migration_that_waits_too_long_for_a_reader_gives_up(empty, monkeypatch):
+    """A change of the schema does not queue for minutes behind a long question, with everybody else behind it (M5)."""
+    schema.upgrade(empty)
+    monkeypatch.setattr("projections.postgresql._DDL_LOCK_TIMEOUT_MS", 100)
+    engine = open_engine(place_of(empty))
+    with reading(engine, "store") as reader:
+        reader.exec_driver_sql("SELECT * FROM parked")
+        with (
+            pytest.raises(StoreError, match="is locked by another process"),
+            migrating(engine, "store") as connection,
+        ):
+            connection.exec_driver_sql("ALTER TABLE parked ADD COLUMN note text")
+    engine.dispose()
+
+
+@pytest.mark.parametrize("crash_at", [3, 30, 60, -1])
+def test_a_crash_in_a_migration_of_postgresql_leaves_nothing(empty, crash_at):
+    """Killed between two statements, or before the commit, the database is as empty as before, and the next run migrates it."""
+    engine = open_engine(place_of(empty))
+    statements = 0
+
+    def crash(*_args):
+        nonlocal statements
+        statements += 1
+        if statements == crash_at:
+            raise KeyboardInterrupt
+
+    sa.event.listen(engine, "before_cursor_execute", crash)
+    with pytest.raises(KeyboardInterrupt), migrating(engine, "crashing") as connection:  # noqa: PT012
+        schema.upgrade_within(connection, "crashing")
+        raise KeyboardInterrupt
+    engine.dispose()
+    assert statements == crash_at or (crash_at < 0 and statements > 60)
+    assert set() == catalogue(empty)
+    assert None is schema.upgrade(empty)
 
 
 def test_a_crash_between_any_two_statements_of_a_migration_leaves_nothing(tmp_path):
@@ -209,4 +376,5 @@ def test_revisions_and_views_are_found_as_package_resources():
     """``importlib.resources`` finds what the wheel must carry."""
     names = {entry.name for entry in files("migrations").iterdir()}
     assert {"env.py", "script.py.mako", "versions", "sql"} <= names
-    assert (files("migrations") / "sql" / "0001_audit_views.sql").is_file()
+    sql = {entry.name for entry in (files("migrations") / "sql").iterdir()}
+    assert {"0001_audit_views.sql", "roles.sql", "privileges.sql"} <= sql

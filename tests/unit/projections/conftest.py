@@ -1,8 +1,9 @@
-"""A store with every kind of decision in it, read by the questions of this package."""
+"""A store with every kind of decision in it, on each database, read by the questions of this package."""
 
 from __future__ import annotations
 
 import pytest
+from databases import DATABASES, places
 from log_scenarios import every_kind
 
 from projections.engine import Store
@@ -14,10 +15,13 @@ def history():
     return every_kind()
 
 
-@pytest.fixture(scope="session")
-def store(history, tmp_path_factory):
+@pytest.fixture(scope="session", params=DATABASES)
+def store(request, history, tmp_path_factory):
     """A store that holds it; tests only read."""
-    with Store.open(tmp_path_factory.mktemp("store") / "every-kind.db", create=True, partitions=4) as opened:
+    with (
+        places(request.param, tmp_path_factory.mktemp("store")) as place,
+        Store.open(place("every-kind"), create=True, partitions=4) as opened,
+    ):
         opened.write(history.records)
         yield opened
 
@@ -29,9 +33,12 @@ def connection(store):
         yield opened
 
 
-@pytest.fixture
-def own_store(history, tmp_path):
+@pytest.fixture(params=DATABASES)
+def own_store(request, history, tmp_path):
     """A store of the test's own, to be spoiled."""
-    with Store.open(tmp_path / "own.db", create=True, partitions=4) as opened:
+    with (
+        places(request.param, tmp_path) as place,
+        Store.open(place("own"), create=True, partitions=4) as opened,
+    ):
         opened.write(history.records)
         yield opened

@@ -9,20 +9,27 @@ from projections.digest import table_digest
 from projections.tables import CUSTODY_TABLES, checkpoint
 
 
+def unchecked(connection, table):
+    """Return what lets any value in until the transaction is rolled back."""
+    if connection.dialect.name == "sqlite":
+        return ["PRAGMA ignore_check_constraints = ON"]
+    checks = sa.inspect(connection).get_check_constraints(table.name)
+    return [f"ALTER TABLE {table.name} DROP CONSTRAINT {check['name']}" for check in checks]
+
+
 @pytest.mark.parametrize("table", [*CUSTODY_TABLES, checkpoint], ids=lambda table: table.name)
 def test_every_column_of_every_table_counts(own_store, table):
     """Another value in any column of one row, or one row less, changes the digest; the generation does not."""
     with own_store.engine.connect() as connection, connection.begin() as outer:
-        connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+        for statement in unchecked(connection, table):
+            connection.exec_driver_sql(statement)
         expected = table_digest(connection, table)
         first = connection.execute(sa.select(*table.primary_key.columns)).first()
         row = sa.and_(
             *(column == value for column, value in zip(table.primary_key.columns, first, strict=True))
         )
         for column in table.columns:
-            other = {"TEXT": "zz", "INTEGER": 999_999_999, "BLOB": b"z" * 32}[
-                str(column.type.compile(connection.dialect))
-            ]
+            other = {str: "zz", int: 999_999_999, bytes: b"z" * 32}[column.type.python_type]
             inner = connection.begin_nested()
             connection.execute(sa.update(table).where(row).values({column.name: other}))
             changed = table_digest(connection, table)

@@ -1,0 +1,66 @@
+-- The roles of a Sickbay store on PostgreSQL, and the schema that they share. Run by `sickbay migrate --roles`, in one
+-- transaction, by a superuser (or by the owner of the database with CREATEROLE). May be run again at any time.
+-- None of them can log in: people and programs have their own login roles and are made members. See docs/databases.md.
+
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY[
+        'sickbay_owner', 'sickbay_migrator', 'sickbay_projector', 'sickbay_auditor', 'sickbay_tenant'
+    ] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', name);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL;  -- another database of the same server was given its roles meanwhile
+            END;
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- A migrator is nobody special until it becomes the owner, for the length of a migration.
+ALTER ROLE sickbay_migrator NOINHERIT;
+GRANT sickbay_owner TO sickbay_migrator;
+
+-- PostgreSQL gives settings of a role to a session that logs in as it, and to no member: docs/databases.md says what to set
+-- for each auditor that logs in.
+ALTER ROLE sickbay_auditor SET statement_timeout = '30s';
+ALTER ROLE sickbay_auditor SET idle_in_transaction_session_timeout = '60s';
+
+-- The database is Sickbay's own: who is no member has no business in it.
+DO $$
+BEGIN
+    EXECUTE format('REVOKE ALL ON DATABASE %I FROM PUBLIC', current_database());
+    EXECUTE format(
+        'GRANT CONNECT ON DATABASE %I TO sickbay_owner, sickbay_migrator, sickbay_projector, sickbay_auditor, sickbay_tenant',
+        current_database()
+    );
+END
+$$;
+REVOKE ALL ON SCHEMA public FROM PUBLIC;
+
+CREATE SCHEMA IF NOT EXISTS sickbay AUTHORIZATION sickbay_owner;
+
+-- A schema that was made before the roles is handed over, with everything in it.
+DO $$
+DECLARE
+    found record;
+BEGIN
+    ALTER SCHEMA sickbay OWNER TO sickbay_owner;
+    FOR found IN
+        SELECT relname, relkind FROM pg_class
+        WHERE relnamespace = 'sickbay'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')
+          AND relowner <> 'sickbay_owner'::regrole
+    LOOP
+        EXECUTE format('ALTER TABLE sickbay.%I OWNER TO sickbay_owner', found.relname);
+    END LOOP;
+    FOR found IN
+        SELECT oid::regprocedure AS signature FROM pg_proc
+        WHERE pronamespace = 'sickbay'::regnamespace AND proowner <> 'sickbay_owner'::regrole
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s OWNER TO sickbay_owner', found.signature);
+    END LOOP;
+END
+$$;
