@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Self
 
 from sqlalchemy import Connection, Engine, Table, select, update
 
-from projections import custody, schema
+from projections import custody, ledger, schema
 from projections.chain import first_head, next_hash
 from projections.database import migrating, open_engine, reading, transacted, writing
 from projections.digest import digests, table_digest
@@ -61,6 +61,7 @@ class Projection:
 
 
 CUSTODY: Final = Projection(custody.NAME, custody.TABLES, custody.WANTED, custody.apply)
+LEDGER: Final = Projection(ledger.NAME, ledger.TABLES, ledger.WANTED, ledger.apply)
 
 
 class Written(NamedTuple):
@@ -101,7 +102,7 @@ class Store:
         read_only: bool = False,
         partitions: int | None = None,
         source_id: str | None = None,
-        projections: tuple[Projection, ...] = (CUSTODY,),
+        projections: tuple[Projection, ...] = (CUSTODY, LEDGER),
     ) -> Self:
         """Open the store at a path, a ``sqlite:///`` or a ``postgresql://`` URL.
 

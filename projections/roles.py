@@ -25,6 +25,10 @@ ROLES: Final = (OWNER, MIGRATOR, PROJECTOR, AUDITOR, TENANT)
 #: both. Only what carries a namespace in every row may stand here; what names devices and nodes shows other tenants' work.
 TENANT_VIEWS: Final[dict[str, tuple[str, ...]]] = {
     "audit_moves": ("move", "read_model"),
+    "audit_ledger_entries": ("ledger_entry", "read_model"),
+    "audit_ledger_journal": ("ledger_line", "read_model"),
+    "audit_ledger_drift": ("ledger_drift", "read_model"),
+    "audit_ledger_duplicates": ("ledger_refusal", "read_model"),
 }
 
 #: Tables below those views that name nobody.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 #: The revision that this build reads and writes.
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 
 
 def revision_of(connection: Connection) -> str | None:

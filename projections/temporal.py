@@ -26,7 +26,7 @@ from sqlalchemy import (
     true,
 )
 
-from projections import custody
+from projections import custody, ledger
 from projections.tables import NUMBER, checkpoint, device_history, event_log, read_model, watch_gap
 
 
@@ -42,10 +42,17 @@ class Moment:
 
 NOW: Final = Moment()
 
+#: Table to the name of the read models that it belongs to: each is rebuilt and switched by itself.
+_MODELS: Final = {
+    table.name: name
+    for name, tables in ((custody.NAME, custody.TABLES), (ledger.NAME, ledger.TABLES))
+    for table in tables
+}
+
 
 def live(table: Table) -> ColumnElement[bool]:
     """Return the condition that a row belongs to the generation that answers."""
-    generation = select(read_model.c.live_generation).where(read_model.c.name == custody.NAME)
+    generation = select(read_model.c.live_generation).where(read_model.c.name == _MODELS[table.name])
     return table.c.generation == generation.scalar_subquery()
 
 
@@ -91,6 +98,16 @@ def standing(table: Table, key: tuple[str, ...], moment: Moment) -> Subquery:
     if moment.as_of_ms is None:
         current = _was_known(table, "log_offset", "superseded_offset", moment)
         return select(table).where(live(table), current).subquery(table.name)
+    return _last(table, key, moment)
+
+
+def runs(table: Table, key: tuple[str, ...], moment: Moment) -> Subquery:
+    """Return, of a table of versions with runs, every run of each key as it stood at the moment, those that ended too."""
+    return _last(table, (*key, "run"), moment)
+
+
+def _last(table: Table, key: tuple[str, ...], moment: Moment) -> Subquery:
+    """Return, of the versions that were true and known at the moment, the one of each key that was written last."""
     ranked = (
         select(
             table,

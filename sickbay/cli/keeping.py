@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from projections import schema
-from projections.engine import CUSTODY, Store
+from projections.engine import Store
 from projections.places import Place
 from projections.rebuild import rebuild as rebuild_projection
 from projections.roles import ROLES
@@ -51,9 +51,13 @@ def migrate(db: Place, with_roles: bool) -> None:
 def rebuild(db: Place, accept_difference: bool, form: str) -> None:
     """Build the read models anew from the log beside the live ones, compare, and switch."""
     with Store.open(db) as store:
-        built = rebuild_projection(store, CUSTODY, accept_difference=accept_difference)
+        built = [
+            rebuild_projection(store, projection, accept_difference=accept_difference)
+            for projection in store.projections
+        ]
     rows = [
         (str(table), "equal" if live == new else "differs", new)
-        for table, (live, new) in sorted(built.digests.items())
+        for digests in (found.digests for found in built)
+        for table, (live, new) in sorted(digests.items())
     ]
     output.print_rows(("table", "compared", "digest"), rows, form)

@@ -21,8 +21,8 @@ _CPU: Final = "cpu"
 _HUGEPAGES: Final = "hugepages-"
 _NANO: Final = 10**9
 _MILLI_NANO: Final = 10**6
-#: More of anything than a node can have, an exbibyte for memory; sums of such amounts stay inside 64 bits of whole units.
-LIMIT_NANO: Final = (1 << 60) * _NANO
+#: More of anything than a node can have, four pebibytes for memory; as millicores it is inside 64 bits.
+LIMIT_NANO: Final = (1 << 52) * _NANO
 
 
 def counts(resource: str) -> bool:

@@ -18,7 +18,7 @@ from projections.audit import AUDIT_VIEWS
 from projections.engine import CUSTODY, Store
 from projections.rebuild import rebuild
 from projections.tables import CUSTODY_TABLES, metadata
-from sickbay.decisions import MovePlanned
+from sickbay.decisions import Amount, Drift, DriftFound, DuplicateRefused, Entry, EntryPosted, MovePlanned
 from sickbay.errors import StoreError
 from sickbay.facts import Tick
 
@@ -38,8 +38,29 @@ def login(name):
     return f"{name}_{os.getpid()}"
 
 
-def moves(partitions=4):
-    """A log in which workloads of two namespaces are moved, on the same nodes."""
+def entry(namespace, number):
+    return Entry(
+        book="recorded", key=f"claim/{namespace}-{number}", account="claims", at_ms=10**9, namespace=namespace,
+        amounts=(Amount("cpu", "unknown", "1"),), claim=f"secret-{namespace}", claim_uid=f"{namespace}-{number}",
+    )  # fmt: skip
+
+
+def ledgers(namespace, number):
+    """A decision for each ledger table that names a workload."""
+    at = {"node": "", "at_ms": 10**9 + number}
+    posted = entry(namespace, number)
+    drift = Drift(
+        about=f"{namespace}/claim-{number}", cause="unexplained", namespace=namespace, claim=f"claim-{number}"
+    )
+    return (
+        EntryPosted(**at, entry=posted),
+        DuplicateRefused(**at, entry=posted, contender=f"uid-{number}"),
+        DriftFound(**at, drift=drift),
+    )
+
+
+def workloads(partitions=4):
+    """A log in which workloads of two namespaces are moved and entered into the ledger, on the same nodes."""
     log = every_kind(partitions=partitions, chained=False)
     numbers = itertools.count()
     for namespace in (*NAMESPACES.values(), *NAMESPACES.values()):
@@ -47,6 +68,7 @@ def moves(partitions=4):
         fact = log.fact(Tick(node="", partition=0, observed_at_ms=10**9 + number))
         log.decide(
             fact,
+            *ledgers(namespace, number),
             MovePlanned(
                 node="",
                 at_ms=10**9 + number,
@@ -77,7 +99,7 @@ def place():
             f"INSERT INTO sickbay.tenant_namespace VALUES ('{login(role)}', '{namespace}')", database=name
         )
     with Store.open(as_role(url, "writer"), create=True, partitions=4) as store:
-        store.write(moves())
+        store.write(workloads())
     yield url
     server().drop(url)
     for role in LOGINS:
@@ -270,7 +292,7 @@ def test_the_auditor_reads_everything_and_writes_nothing(place):
     with Store.open(as_role(place, "auditor")) as store, pytest.raises(StoreError, match="by this role"):
         store.end_source()
     with Store.open(as_role(place, "auditor")) as store, pytest.raises(StoreError, match="by this role"):
-        store.write(moves())
+        store.write(workloads())
     for statement in ("DELETE FROM move", "INSERT INTO parked DEFAULT VALUES", "TRUNCATE checkpoint"):
         denied(place, "auditor", statement)
 

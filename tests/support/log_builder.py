@@ -6,17 +6,29 @@ It decides nothing: the caller says what was decided.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from projections.chain import first_head, next_hash
 from projections.records import LogRecord
 from sickbay.codec import encode, wrap_decision, wrap_fact
 from sickbay.decisions import (
+    NUMA_UNKNOWN,
+    Account,
+    Amount,
+    Book,
     CustodyDecision,
     Decision,
     DeviceRecord,
     DeviceReleased,
+    Drift,
+    DriftCause,
+    Entry,
+    EntryPosted,
+    EntryReversed,
     Episode,
+    Hold,
     Phase,
+    VerdictChanged,
 )
 from sickbay.envelope import Envelope, derived_id, partition_of
 from sickbay.facts import (
@@ -197,3 +209,45 @@ def released(
         record=DeviceRecord(phase="in_service", since_ms=at_ms, incident_id=incident_id),
         closed=closed,
     )
+
+
+def amounts(*lines: tuple[str, str] | tuple[str, str, str]) -> tuple[Amount, ...]:
+    """Return amounts of ``(resource, quantity)``, or ``(resource, quantity, NUMA bucket)``."""
+    return tuple(
+        Amount(resource, bucket[0] if bucket else NUMA_UNKNOWN, quantity)
+        for resource, quantity, *bucket in lines
+    )
+
+
+def entry(
+    book: Book,
+    key: str,
+    account: Account,
+    at_ms: int,
+    *lines: tuple[str, str] | tuple[str, str, str],
+    **whose: Any,
+) -> Entry:
+    """Return an entry of amounts; ``whose`` are the other fields."""
+    return Entry(book=book, key=key, account=account, at_ms=at_ms, amounts=amounts(*lines), **whose)
+
+
+def posted(node: str, contribution: Entry) -> EntryPosted:
+    """Return that an entry began, decided at its own time."""
+    return EntryPosted(node=node, at_ms=contribution.at_ms, clause="ledger", entry=contribution)
+
+
+def reversed_at(node: str, at_ms: int, contribution: Entry) -> EntryReversed:
+    """Return that an entry ended."""
+    return EntryReversed(node=node, at_ms=at_ms, clause="ledger", entry=contribution)
+
+
+def verdict(node: str, at_ms: int, *holds: Hold, **fields: Any) -> VerdictChanged:
+    """Return the verdict that the holds make."""
+    return VerdictChanged(
+        node=node, at_ms=at_ms, verdict="hold" if holds else "open", holds=tuple(sorted(holds)), **fields
+    )
+
+
+def drift(namespace: str, claim: str, cause: DriftCause, **fields: Any) -> Drift:
+    """Return a difference about a claim."""
+    return Drift(about=f"{namespace}/{claim}", cause=cause, namespace=namespace, claim=claim, **fields)

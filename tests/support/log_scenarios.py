@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+from ledger_scenarios import add_ledger
 from log_builder import History, custody, health, open_episode, published, released
 
 from sickbay.decisions import (
@@ -54,7 +55,7 @@ def gpu(node: str, number: int) -> str:
 
 
 def every_kind(*, partitions: int = 4, chained: bool = True) -> History:
-    """Return a log with every kind of decision and request.
+    """Return a log with every kind of decision and request; the ledger's are those of ``ledger_scenarios``, on nodes of their own.
 
     On ``node-a``, gpu-0 fails at minute 10 and returns with a prober at minute 60; gpu-1 goes Unknown at minute 20, is
     restricted at minute 25 and cleared at minute 30, and nothing is seen of pods from minute 23 to 24; gpu-2 is withdrawn. On ``node-b``, gpu-0 fails at minute 10, is absorbed by
@@ -68,6 +69,7 @@ def every_kind(*, partitions: int = 4, chained: bool = True) -> History:
     _unknown_run(log)
     _absorbed(log)
     _hold(log)
+    add_ledger(log)
     return log
 
 

@@ -222,9 +222,11 @@ def test_incidents_breaker_moves_and_alerts_carry_what_opened_them(connection):
         "moves",
         *("state", "ability", "planned_at_ms", "token", "lease_expires_at_ms", "finished_at_ms", "outcome"),
     )
-    assert {("alert-1", 10 * MINUTE, 60 * MINUTE), ("alert-2", 14 * MINUTE, None)} == set(
-        only(connection, "alerts", "alert_id", "raised_at_ms", "cleared_at_ms")
-    )
+    assert {
+        ("alert-1", 10 * MINUTE, 60 * MINUTE),
+        ("alert-2", 14 * MINUTE, None),
+        ("alert-numa", 2 * MINUTE, None),
+    } == set(only(connection, "alerts", "alert_id", "raised_at_ms", "cleared_at_ms"))
 
 
 def test_incidents_moves_and_alerts_as_of_an_instant(connection):
@@ -232,7 +234,7 @@ def test_incidents_moves_and_alerts_as_of_an_instant(connection):
     assert [(None, "")] == only(connection, "node-incidents", "closed_at_ms", "outcome", as_of_ms=13 * MINUTE)
     assert [("planned", None)] == only(connection, "moves", "state", "token", as_of_ms=10 * MINUTE)
     assert [("leased", 7)] == only(connection, "moves", "state", "token", as_of_ms=11 * MINUTE)
-    assert [("alert-1", None)] == only(
+    assert [("alert-1", None), ("alert-numa", None)] == only(
         connection, "alerts", "alert_id", "cleared_at_ms", as_of_ms=11 * MINUTE
     )
     assert ["open"] == [row["state"] for row in ask(connection, "breaker-history", as_of_ms=13 * MINUTE)]

@@ -1,0 +1,362 @@
+"""The query behind each audit view of the ledger, for any moment. Names, words and columns stand in ``projections.audit``.
+
+A balance is the sum of journal lines that were known and whose event time had come, answered from one index. Sums are taken in
+two halves of 32 bits, so that no amount that a Pod may ask for overflows one; what comes out beyond 2^60 units stands as 2^60.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Select,
+    Subquery,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
+
+from projections.ledger_tables import (
+    ledger_drift,
+    ledger_driver,
+    ledger_entry,
+    ledger_hold,
+    ledger_line,
+    ledger_refusal,
+    ledger_verdict,
+)
+from projections.tables import NUMBER, alert
+from projections.temporal import Moment, happened, runs, standing
+from sickbay.quantity import NANO_PER_MILLI, NANO_PER_UNIT
+
+_HALF: Final = 1 << 32
+_BALANCE_MAX: Final = 1 << 60
+_BALANCE_MAX_HALVES: Final = _BALANCE_MAX // _HALF
+_ACCOUNTS: Final = ("supply", "pods", "claims", "overhead", "adjustment")
+#: Books that are shown to those that they add up: the requests of a node are what both books of claims share, and one of them.
+_BALANCED: Final = (
+    ("recorded", "common"),
+    ("recorded", "recorded"),
+    ("derived", "common"),
+    ("derived", "derived"),
+    ("devices", "devices"),
+    ("counters", "counters"),
+)
+_PLACEMENT_ALERTS: Final = ("numa_spanned", "numa_missed")
+#: Holds that end a drill: a driver's restart, and a gate that a person closed and opened.
+_DRILLS: Final = ("driver_rebuilding", "claims_gate_closed")
+
+
+def _named(
+    source: FromClause, names: tuple[str, ...], **other: ColumnElement[Any]
+) -> list[ColumnElement[Any]]:
+    """Return the columns by name, those in ``other`` from there."""
+    return [other[name].label(name) if name in other else source.c[name] for name in names]
+
+
+def _total(value: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a sum as a 64-bit integer; PostgreSQL would make it a decimal."""
+    return cast(func.sum(value), NUMBER)
+
+
+def _counted(condition: ColumnElement[bool]) -> ColumnElement[Any]:
+    return _total(case((condition, 1), else_=0))
+
+
+# --- balances --------------------------------------------------------------------------------------------------------
+
+
+def _is_cpu(source: FromClause) -> ColumnElement[bool]:
+    return and_(source.c.book.in_(("common", "recorded", "derived")), source.c.resource == "cpu")
+
+
+def _unit(source: FromClause) -> ColumnElement[Any]:
+    return case(
+        (_is_cpu(source), literal("millicores")),
+        (source.c.book.in_(("common", "recorded", "derived")), literal("bytes")),
+        else_=literal("units"),
+    )
+
+
+def _unit_nano(source: FromClause) -> ColumnElement[Any]:
+    return case((_is_cpu(source), literal(NANO_PER_MILLI, NUMBER)), else_=literal(NANO_PER_UNIT, NUMBER))
+
+
+def _sums(moment: Moment, keys: tuple[str, ...]) -> Subquery:
+    """Return for each key and account the sum of lines as ``high`` and ``low`` halves of units, and ``rest`` in nano-units.
+
+    One aggregate and no more: SQLite hands a condition on the node down through one of them to the index, and not through two.
+    """
+    parts = union_all(
+        *(select(literal(book).label("book"), literal(part).label("part")) for book, part in _BALANCED)
+    ).subquery("parts")
+    line = ledger_line.c
+    halves = {
+        "high": line.amount_units // _HALF,
+        "low": line.amount_units % _HALF,
+        "rest": line.amount_rest_nano,
+    }
+    grouped = [parts.c.book if key == "book" else line[key] for key in keys]
+    return (
+        select(
+            *grouped,
+            *(
+                _total(case((line.account == account, value), else_=0)).label(f"{account}_{half}")
+                for account in _ACCOUNTS
+                for half, value in halves.items()
+            ),
+        )
+        .select_from(ledger_line.join(parts, parts.c.part == line.book))
+        .where(happened(ledger_line, moment))
+        .group_by(*grouped)
+        .subquery("summed")
+    )
+
+
+def _balances(moment: Moment, keys: tuple[str, ...]) -> Subquery:
+    """Return a row for each key that has something standing: units and rest of every account, of ``used`` and of ``free``."""
+    summed = _sums(moment, keys)
+    unit_nano = _unit_nano(summed)
+    columns = _named(summed, keys)
+    for name in _ACCOUNTS:
+        high, rest = summed.c[f"{name}_high"], summed.c[f"{name}_rest"]
+        low = summed.c[f"{name}_low"] + rest // unit_nano
+        halves = high + low // _HALF
+        units = case(
+            (halves >= _BALANCE_MAX_HALVES, literal(_BALANCE_MAX, NUMBER)),
+            (halves <= -_BALANCE_MAX_HALVES, literal(-_BALANCE_MAX, NUMBER)),
+            else_=high * literal(_HALF, NUMBER) + low,
+        )
+        columns += [units.label(name), (rest % unit_nano).label(f"{name}_rest_nano")]
+    account = select(*columns).subquery("account_balance")
+    rests = sum((account.c[f"{name}_rest_nano"] for name in _ACCOUNTS[2:]), account.c.pods_rest_nano)
+    used = sum((account.c[name] for name in _ACCOUNTS[2:]), account.c.pods) + rests // _unit_nano(account)
+    found = (
+        select(account, used.label("used"), (rests % _unit_nano(account)).label("used_rest_nano"))
+        .where(or_(*(column != 0 for column in account.c if column.name not in keys)))
+        .subquery("used_balance")
+    )
+    is_short = found.c.supply_rest_nano < found.c.used_rest_nano
+    borrowed = case((is_short, _unit_nano(found)), else_=0)
+    return select(
+        found,
+        _unit(found).label("unit"),
+        (found.c.supply - found.c.used - case((is_short, 1), else_=0)).label("free"),
+        (found.c.supply_rest_nano - found.c.used_rest_nano + borrowed).label("free_rest_nano"),
+    ).subquery("balance")
+
+
+def balances(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """What each node has, what is spoken for and what is free."""
+    return select(*_named(_balances(moment, ("node", "book", "resource")), columns))
+
+
+def numa(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """The derived book by NUMA bucket."""
+    found = _balances(moment, ("node", "book", "resource", "numa"))
+    return select(*_named(found, columns)).where(found.c.book == "derived")
+
+
+def journal(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """Every line."""
+    return select(*_named(ledger_line, columns, unit=_unit(ledger_line))).where(happened(ledger_line, moment))
+
+
+# --- what stands -----------------------------------------------------------------------------------------------------
+
+
+def _entries(moment: Moment) -> Subquery:
+    return standing(ledger_entry, ("entry_key", "book", "node"), moment)
+
+
+def entries(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """Entries that were posted and not reversed."""
+    found = _entries(moment)
+    return select(*_named(found, columns)).where(found.c.state == "posted")
+
+
+def verdicts(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """The verdict of each node that stood."""
+    found = standing(ledger_verdict, ("node",), moment)
+    return select(*_named(found, columns, since_ms=found.c.at_ms))
+
+
+def claims(moment: Moment, _columns: tuple[str, ...]) -> Select[Any]:
+    """Each claim over all nodes on which an entry of it stands."""
+    found, verdict = _entries(moment), standing(ledger_verdict, ("node",), moment)
+    charged = (
+        select(*_named(found, ("claim_uid", "namespace", "claim", "node")))
+        .where(found.c.state == "posted", found.c.claim_uid != "")
+        .distinct()
+        .subquery("charged")
+    )
+    on_hold = verdict.c.verdict == "hold"
+    by_claim = (
+        select(
+            charged.c.claim_uid,
+            func.max(charged.c.namespace).label("namespace"),
+            func.max(charged.c.claim).label("claim"),
+            func.count(charged.c.node.distinct()).label("nodes"),
+            func.count(case((on_hold, charged.c.node)).distinct()).label("nodes_on_hold"),
+            func.min(case((on_hold, charged.c.node))).label("held_by"),
+            _counted(verdict.c.verdict.is_(None)).label("nodes_unknown"),
+        )
+        .select_from(charged.outerjoin(verdict, verdict.c.node == charged.c.node))
+        .group_by(charged.c.claim_uid)
+        .subquery("by_claim")
+    )
+    word = case(
+        (by_claim.c.nodes_on_hold > 0, "hold"), (by_claim.c.nodes_unknown > 0, "unknown"), else_="open"
+    )
+    return select(
+        *_named(by_claim, ("claim_uid", "namespace", "claim", "nodes", "nodes_on_hold", "held_by")),
+        word.label("verdict"),
+    )
+
+
+# --- what was held, refused, found -----------------------------------------------------------------------------------
+
+
+def holds(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """Each reason for which new claims waited, and how long."""
+    found = runs(ledger_hold, ("node", "reason", "scope"), moment)
+    duration_ms = found.c.held_until_ms - found.c.held_since_ms
+    return select(*_named(found, columns, duration_ms=duration_ms))
+
+
+def _drifts(moment: Moment) -> Subquery:
+    """Return every run of drift with its end: cleared, or found with another cause."""
+    found = runs(ledger_drift, ("about", "node"), moment)
+    following = func.lead(found.c.found_at_ms).over(
+        partition_by=[found.c.partition_number, found.c.about, found.c.node], order_by=found.c.run
+    )
+    ended_at_ms = func.coalesce(found.c.cleared_at_ms, following).label("ended_at_ms")
+    return select(found, ended_at_ms).subquery("drifts")
+
+
+def drifts(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """Where the two books differed, and since when they do not."""
+    return select(*_named(_drifts(moment), columns))
+
+
+def duplicates(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """Second contributions under one key."""
+    found = runs(ledger_refusal, ("entry_key", "book", "node", "contender"), moment)
+    return select(*_named(found, columns))
+
+
+def placement_failures(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """Alerts that a claim's devices span NUMA nodes, or miss the one that was asked for."""
+    found = standing(alert, ("alert_id",), moment)
+    return select(*_named(found, columns)).where(found.c.alert.in_(_PLACEMENT_ALERTS))
+
+
+# --- promotion -------------------------------------------------------------------------------------------------------
+
+
+def promotion(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """What speaks for going from canary nodes to all, for each class of nodes and driver."""
+    publishes = standing(ledger_driver, ("node", "driver"), moment)
+    fleet, held, drifted = _fleet(moment, publishes), _held(moment, publishes), _drifted(moment, publishes)
+    group = ("node_class", "driver")
+
+    def same(other: Subquery) -> ColumnElement[bool]:
+        return and_(*(other.c[name] == fleet.c[name] for name in group))
+
+    joined = fleet.outerjoin(held, same(held)).outerjoin(drifted, same(drifted))
+    counts = {
+        name: func.coalesce(source.c[name], 0)
+        for source, names in (
+            (held, ("drills_done", "holds_ended")),
+            (drifted, ("unexplained_drifts", "unexplained_open")),
+        )
+        for name in names
+    }
+    others = {name: held.c[name] for name in ("holds_p50_ms", "holds_p90_ms", "holds_max_ms")}
+    ended = {"unexplained_ended_ms": drifted.c.unexplained_ended_ms}
+    return select(*_named(fleet, columns, **counts, **others, **ended)).select_from(joined)
+
+
+def _fleet(moment: Moment, publishes: Subquery) -> Subquery:
+    """Return how many nodes of a class have the driver's devices, and how many of them are open."""
+    verdict = standing(ledger_verdict, ("node",), moment)
+    is_open = and_(publishes.c.published == 1, verdict.c.verdict == "open")
+    return (
+        select(
+            *_named(publishes, ("node_class", "driver")),
+            _total(publishes.c.published).label("nodes"),
+            _counted(is_open).label("nodes_covered"),
+        )
+        .select_from(publishes.outerjoin(verdict, verdict.c.node == publishes.c.node))
+        .group_by(*_named(publishes, ("node_class", "driver")))
+        .subquery("fleet")
+    )
+
+
+def _held(moment: Moment, publishes: Subquery) -> Subquery:
+    """Return of the holds that ended how many were drills, and nearest-rank percentiles of how long they lasted."""
+    found = runs(ledger_hold, ("node", "reason", "scope"), moment)
+    duration_ms = found.c.held_until_ms - found.c.held_since_ms
+    group = [found.c.node_class, publishes.c.driver]
+    ranked = (
+        select(
+            *group,
+            found.c.reason,
+            duration_ms.label("duration_ms"),
+            func.count().over(partition_by=group).label("total"),
+            func.row_number().over(partition_by=group, order_by=duration_ms).label("place"),
+        )
+        .select_from(
+            found.join(
+                publishes,
+                and_(
+                    publishes.c.node == found.c.node,
+                    or_(found.c.driver == "", found.c.driver == publishes.c.driver),
+                ),
+            )
+        )
+        .where(found.c.held_until_ms.is_not(None))
+        .subquery("ranked_holds")
+    )
+
+    def at(percent: int) -> ColumnElement[Any]:
+        rank = (ranked.c.total * percent + 99) // 100
+        return func.max(case((ranked.c.place == rank, ranked.c.duration_ms))).label(f"holds_p{percent}_ms")
+
+    return (
+        select(
+            ranked.c.node_class,
+            ranked.c.driver,
+            func.max(ranked.c.total).label("holds_ended"),
+            _counted(ranked.c.reason.in_(_DRILLS)).label("drills_done"),
+            at(50),
+            at(90),
+            func.max(ranked.c.duration_ms).label("holds_max_ms"),
+        )
+        .group_by(ranked.c.node_class, ranked.c.driver)
+        .subquery("held")
+    )
+
+
+def _drifted(moment: Moment, publishes: Subquery) -> Subquery:
+    """Return how many drifts nobody could explain, how many of them last, and when the newest of the others ended."""
+    found = _drifts(moment)
+    return (
+        select(
+            *_named(publishes, ("node_class", "driver")),
+            func.count().label("unexplained_drifts"),
+            _counted(found.c.ended_at_ms.is_(None)).label("unexplained_open"),
+            func.max(found.c.ended_at_ms).label("unexplained_ended_ms"),
+        )
+        .select_from(found.join(publishes, publishes.c.node == found.c.node))
+        .where(found.c.explained == 0)
+        .group_by(*_named(publishes, ("node_class", "driver")))
+        .subquery("drifted")
+    )
