@@ -21,7 +21,6 @@ from sickbay.decisions import (
 )
 from sickbay.facts import (
     BreakerStateChanged,
-    ClaimGone,
     ClaimObserved,
     ClaimsGateRequested,
     Fact,
@@ -41,10 +40,7 @@ from streams.ledger.state import LedgerState
 _CENSUS_DRIFT_PERCENT = 5
 _NO_SOURCE: tuple[Source, tuple[int, ...]] = (("9",), ())
 #: Claims come before the Pods that speak of them, so that what arrives together needs no second entry.
-_CLAIM: dict[type[Fact], tuple[Source, tuple[int, ...]]] = {
-    ClaimGone: (("38claim",), ()),
-    ClaimObserved: (("39claim",), ()),
-}
+_CLAIM: dict[type[Fact], tuple[Source, tuple[int, ...]]] = {ClaimObserved: (("39claim",), ())}
 
 
 def arrival_order(fact: Fact) -> tuple[int, str, Source, tuple[int, ...]]:

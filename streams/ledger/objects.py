@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 from sickbay.facts import (
+    ClaimGone,
     ClaimObserved,
     ClaimsGateRequested,
     DevicePublished,
@@ -74,6 +75,8 @@ class Objects:
         self.by_name: dict[tuple[str, str], set[str]] = {}
         self.by_pod: dict[str, set[str]] = {}
         self.naming: dict[tuple[str, str], set[str]] = {}
+        #: Claim name to the time when one of that name went.
+        self.left_ms: dict[tuple[str, str], int] = {}
         #: Device to the claims that hold it, without admin access.
         self.holders: dict[str, set[str]] = {}
         #: ``(pool, device)`` to the devices of every driver that have these names.
@@ -244,6 +247,9 @@ class Objects:
         before = self.claims.pop(uid, None)
         fact = self.newest("claim", uid)
         after = fact if isinstance(fact, ClaimObserved) else None
+        if isinstance(fact, ClaimGone):
+            name = (fact.namespace, fact.claim)
+            self.left_ms[name] = max(self.left_ms.get(name, 0), fact.observed_at_ms)
         self.dirty.add(("claim", uid))
         for claim, add in ((before, False), (after, True)):
             if claim is None:
@@ -290,6 +296,8 @@ class Objects:
                 if newest.fact.to_ms >= cut_ms:
                     continue
                 del self.gaps[source[1]]
+            if isinstance(newest.fact, ClaimGone):
+                self.left_ms.pop((newest.fact.namespace, newest.fact.claim), None)
             if source[0] == "pool":
                 self.pools.discard((source[1], source[2]))
             if source[0] == "device":

@@ -101,7 +101,8 @@ def _unresolved(found: Findings, objects: Objects, pod: Pod, grace_ms: int) -> d
                 pod_uid=pod.uid,
                 recorded=texts(both),
             )
-            found.drifts.append(TimedDrift(drift, pod.at_ms + grace_ms))
+            since_ms = max(pod.at_ms, objects.left_ms.get((fact.namespace, entry.claim), 0))
+            found.drifts.append(TimedDrift(drift, since_ms + grace_ms))
         seen.add(entry.claim)
     return total
 
