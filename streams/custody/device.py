@@ -180,7 +180,9 @@ def _calm(context: Context, unit: Unit, at_ms: int) -> None:
     if unit.phase == "in_service":
         return
     explained = bool(unit.incident_id) and unit.run_since_ms is None
-    if unit.verdict == HEALTHY or explained:
+    # of a device that nobody monitors nothing was known but that it is published, and it is again
+    is_back = unit.verdict == NONE and unit.cause == "withdrawn" and not unit.withdrawn
+    if unit.verdict == HEALTHY or explained or is_back:
         if unit.known_at_ms is None:
             unit.known_at_ms = at_ms
         if explained and unit.phase == "suspect":

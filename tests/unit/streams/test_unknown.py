@@ -280,6 +280,22 @@ def test_a_blind_watch_puts_off_clearing_too():
     assert "in_service" == run.phase(CARD)
 
 
+def test_a_device_of_unknown_health_that_was_withdrawn_is_well_once_it_is_published_again():
+    """Its driver reports no health: that it is there is all that was ever known (a cpu driver that restarts)."""
+    silent = word(dra(0), "Unknown", T0, 1, raw=None, absence="never_reported")
+    run = Run().each([published(0, T0, 1), silent, withdrawn(0, T0 + MINUTE, 2)])
+    assert ("suspect", "withdrawn") == (run.phase(dra(0)), record(run, dra(0)).cause)
+
+    back_ms = T0 + 2 * MINUTE
+    run.step(published(0, back_ms, 3))
+    hold_down_ms = run.policy.unknown.hold_down_ms
+    run.until(back_ms + hold_down_ms - 1)
+    assert "suspect" == run.phase(dra(0))
+
+    run.until(back_ms + hold_down_ms)
+    assert "in_service" == run.phase(dra(0))
+
+
 def test_a_withdrawn_device_in_use_is_suspect_and_says_why():
     """The pool no longer has it, a Pod still holds it: nobody vouches for it."""
     run = Run().each([published(0, T0, 1), word(dra(0), "Healthy", T0, 1), withdrawn(0, T0 + MINUTE, 2)])
