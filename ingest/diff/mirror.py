@@ -59,7 +59,7 @@ class Mirror:
             "pods": self._pods,
             "resourceslices": self._slices,
             "resourceclaims": self._claims,
-            "nodes": NodeCollection(),
+            "nodes": NodeCollection(reading),
         }
         self._clocks = {resource: _Clock() for resource in RESOURCES}
         self._ticked_ms = 0

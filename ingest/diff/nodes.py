@@ -10,6 +10,7 @@ from ingest.diff.known import Collection, Known, Moment, Version
 from ingest.observe.fields import Identity, fingerprint
 from ingest.observe.nodes import NodeObservation, node_fingerprint, observe_node
 from sickbay.facts import Fact, NodeGone, NodeObserved
+from sickbay.policy import ReadingPolicy
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 _decode: Final = msgspec.json.Decoder(NodeObserved).decode
@@ -34,11 +35,15 @@ class NodeCollection(Collection[KnownNode, NodeObservation]):
     kind: ClassVar[str] = "Node"
     namespaced: ClassVar[bool] = False
 
+    def __init__(self, reading: ReadingPolicy) -> None:
+        super().__init__()
+        self._reading = reading
+
     def fingerprint(self, obj: dict[str, Any]) -> bytes:
-        return node_fingerprint(obj)
+        return node_fingerprint(obj, self._reading)
 
     def observe(self, obj: dict[str, Any], moment: Moment) -> NodeObservation:
-        return observe_node(obj, at_ms=moment.at_ms, epoch=moment.epoch)
+        return observe_node(obj, self._reading, at_ms=moment.at_ms, epoch=moment.epoch)
 
     def insert(
         self, identity: Identity, mark: bytes, seen: NodeObservation, moment: Moment, out: list[Fact]

@@ -126,12 +126,16 @@ def read_device(
 
     Members keep their wire names (``capacityKey``, ``allocationMultiplier``, ``capacityMultiplier``, ``deviceMultiplier``,
     ``perPod``, ``perContainer``); ``capacityKey`` is qualified. An absent multiplier stays absent: the API's default is 1.
+    ``capacityKeySpelling`` is the key as it came, where the device has that capacity only under the other spelling of its name:
+    the scheduler of 1.36 compares the texts and does not find it (reference kubernetes, 3.3).
     """
     old, new = device.get("nodeAllocatableResourceMappings"), device.get("nodeAllocatableResources")
     if old is None and new is None:
         return None, {}
     own = Notes()
     members: dict[str, dict[str, str]] = {}
+    capacity = device.get("capacity")
+    named = frozenset(capacity) if isinstance(capacity, dict) else frozenset()
     understood = old is None or new is None
     if new is not None:
         at = f"{path}.nodeAllocatableResources"
@@ -143,7 +147,7 @@ def read_device(
             own.unread(entry, _DEVICE_137, where)
             own.unread(mapping, _DEVICE_137_MAPPING, f"{where}.mapping")
             own.unread(overhead, _DEVICE_137_OVERHEAD, f"{where}.overhead")
-            members[resource] = _members({**mapping, **overhead}, driver, where, own)
+            members[resource] = _members({**mapping, **overhead}, driver, named, where, own)
             if not members[resource]:
                 own.unknown.append(f"{where} (no amount)")
     else:
@@ -152,7 +156,7 @@ def read_device(
             where = f"{at}[{resource}]"
             entry = own.mapping(raw, where)
             if not own.unread(entry, _DEVICE_136, where):
-                members[resource] = _members(entry, driver, where, own)
+                members[resource] = _members(entry, driver, named, where, own)
     if not understood:
         own.unknown.append(f"{path}.nodeAllocatableResourceMappings (beside nodeAllocatableResources)")
     shape: Shape = "1.36" if new is None else "1.37"
@@ -163,7 +167,9 @@ def read_device(
     return shape, members
 
 
-def _members(raw: dict[str, Any], driver: str, path: str, notes: Notes) -> dict[str, str]:
+def _members(
+    raw: dict[str, Any], driver: str, named: frozenset[str], path: str, notes: Notes
+) -> dict[str, str]:
     read: dict[str, str] = {}
     for name in ("allocationMultiplier", "capacityMultiplier", "deviceMultiplier", "perPod", "perContainer"):
         if raw.get(name) is not None:
@@ -173,4 +179,6 @@ def _members(raw: dict[str, Any], driver: str, path: str, notes: Notes) -> dict[
     key = notes.text(raw, "capacityKey", path)
     if key:
         read["capacityKey"] = qualified(key, driver)
+        if key not in named and read["capacityKey"] in {qualified(name, driver) for name in named}:
+            read["capacityKeySpelling"] = key
     return read

@@ -1,6 +1,6 @@
 """A ResourceClaim: what it holds, and for whom (resource.k8s.io v1, v1beta2 and v1beta1 have one status).
 
-The request part of the spec differs between the versions and is not read: the allocation says all that is charged.
+The allocation says all that is charged; of the spec only what can name a NUMA node is read (``ingest.observe.requests``).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ingest.observe.fields import (
     section,
     single_node,
 )
+from ingest.observe.requests import read_selected, read_together
 from sickbay.facts import AllocationResult, ClaimObserved, Consumer
 
 #: Written by the claim controller and by the scheduler (KEP-5004: the one valid value is "true").
@@ -45,6 +46,10 @@ def claim_fingerprint(obj: dict[str, Any]) -> bytes:
     annotations = metadata.get("annotations") or {}
     if not isinstance(status, dict) or not isinstance(annotations, dict):
         return fingerprint((status, annotations))
+    spec = obj.get("spec")
+    asked = spec.get("devices") if isinstance(spec, dict) else spec
+    if isinstance(asked, dict):
+        asked = (asked.get("requests"), asked.get("constraints"))
     devices = status.get("devices")
     if isinstance(devices, list):
         devices = [
@@ -57,6 +62,7 @@ def claim_fingerprint(obj: dict[str, Any]) -> bytes:
         status.get("allocation"),
         status.get("reservedFor"),
         devices,
+        asked,
         metadata.get("ownerReferences"),
         metadata.get("deletionTimestamp"),
         annotations.get(_POD_CLAIM_NAME),
@@ -78,6 +84,8 @@ def observe_claim(obj: dict[str, Any], *, at_ms: int = 0, epoch: int = 0) -> Cla
     owner = controller_of(metadata, notes)
     devices = notes.mapping(allocation.get("devices"), "status.allocation.devices")
     consumers = _consumers(status.get("reservedFor"), notes)
+    results = _results(devices.get("results"), notes)
+    asked = notes.mapping(notes.mapping(obj.get("spec"), "spec").get("devices"), "spec.devices")
     fact = ClaimObserved(
         node="",
         observed_at_ms=at_ms,
@@ -86,13 +94,15 @@ def observe_claim(obj: dict[str, Any], *, at_ms: int = 0, epoch: int = 0) -> Cla
         claim_uid=identity.uid,
         namespace=identity.namespace,
         claim=identity.name,
-        results=_results(devices.get("results"), notes),
+        results=results,
         consumers=consumers,
         owner=f"{owner.get('kind', '')}/{owner.get('uid', '')}" if owner else "",
         extended_resource=annotations.get(_EXTENDED) == "true",
         deletion_requested_at_ms=notes.time_ms(metadata, "deletionTimestamp", "metadata"),
         allocated_at=notes.text(allocation, "allocationTimestamp", "status.allocation") or None,
         device_conditions=_conditions(status.get("devices"), notes),
+        together=read_together(asked, notes),
+        selected=read_selected(asked, results, notes),
         refused=tuple(sorted(notes.refused)),
     )
     owner_uid = owner.get("uid")

@@ -22,6 +22,7 @@ from ingest.observe.fields import (
     section,
 )
 from sickbay.facts import NodeObserved
+from sickbay.policy import ReadingPolicy
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 #: ``nodeLeaseDurationSeconds`` of the kubelet, used when a Lease does not say how long it lasts.
@@ -48,7 +49,7 @@ class LeaseObservation(msgspec.Struct, frozen=True, gc=False):
     renewed_at_ms: int | None
 
 
-def node_fingerprint(obj: dict[str, Any]) -> bytes:
+def node_fingerprint(obj: dict[str, Any], reading: ReadingPolicy | None = None) -> bytes:
     """Return a fingerprint of every raw part that ``observe_node`` reads besides the identity."""
     metadata = obj["metadata"]
     spec, status = section(obj, "spec", "Node"), section(obj, "status", "Node")
@@ -62,11 +63,13 @@ def node_fingerprint(obj: dict[str, Any]) -> bytes:
         info.get("bootID") if isinstance(info, dict) else None,
         ready.get("status"),
         ready.get("reason"),
-        _labels(metadata),
+        _labels(metadata, reading),
     ))  # fmt: skip
 
 
-def observe_node(obj: dict[str, Any], *, at_ms: int = 0, epoch: int = 0) -> NodeObservation:
+def observe_node(
+    obj: dict[str, Any], reading: ReadingPolicy | None = None, *, at_ms: int = 0, epoch: int = 0
+) -> NodeObservation:
     """Read a Node.
 
     Raises ObjectError when its identity is missing or ``spec`` or ``status`` is no object; every illegal amount is refused
@@ -95,7 +98,7 @@ def observe_node(obj: dict[str, Any], *, at_ms: int = 0, epoch: int = 0) -> Node
             capacity=notes.quantities(status.get("capacity"), "status.capacity"),
             allocatable=notes.quantities(status.get("allocatable"), "status.allocatable"),
             taints=read_taints(spec.get("taints"), "spec.taints", notes),
-            labels=_labels(obj["metadata"]),
+            labels=_labels(obj["metadata"], reading),
             refused=tuple(sorted(notes.refused)),
         )
     )
@@ -110,11 +113,12 @@ def _ready(status: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _labels(metadata: dict[str, Any]) -> dict[str, str]:
+def _labels(metadata: dict[str, Any], reading: ReadingPolicy | None) -> dict[str, str]:
     """Return the labels that are kept; those under our domain that this project wrote itself are not among them."""
     labels = metadata.get("labels")
     if not isinstance(labels, dict):
         return {}
+    wanted = reading.node_labels if reading else ()
     kept = {}
     own: frozenset[str] | None = None
     for key in sorted(labels):
@@ -125,7 +129,7 @@ def _labels(metadata: dict[str, Any]) -> dict[str, str]:
             own = _own_labels(metadata) if own is None else own
             if key not in own:
                 kept[key] = value
-        elif key in _LABELS:
+        elif key in _LABELS or key in wanted:
             kept[key] = value
     return kept
 

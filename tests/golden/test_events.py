@@ -119,3 +119,32 @@ def test_every_older_version_can_be_lifted():
     steps = {(kind, version) for kind, cls in KINDS.items() for version in range(1, cls.SCHEMA_VERSION)}
 
     assert steps == UPCASTERS.keys()
+
+
+def lifted(kind):
+    """Version 1 of a kind as this build reads it, and version 2 beside it."""
+    return [open_envelope(decode_envelope(record(FOLDER / f"{kind}.{version}.json"))) for version in (1, 2)]
+
+
+def test_a_claim_of_version_1_asked_for_nothing_that_was_read():
+    """Wishes came with version 2; all else of the same claim is told alike."""
+    old, new = lifted("claim_observed")
+
+    assert ((), ()) == (old.together, old.selected)
+    assert old == msgspec.structs.replace(new, together=(), selected=())
+
+
+def test_a_pod_of_version_1_reports_nothing_of_its_resize():
+    """What is actuated and allocated for the whole Pod came with version 2; absent is not zero."""
+    old, new = lifted("pod_observed")
+
+    assert (None, None) == (old.pod_level_actuated, old.pod_level_allocated)
+    assert old == msgspec.structs.replace(new, pod_level_actuated=None, pod_level_allocated=None)
+
+
+def test_a_gate_request_of_version_1_keeps_its_identity():
+    """It was about a device and named no ledger; a newer one is about its scope."""
+    old, new = lifted("claims_gate_requested")
+
+    assert ("", None) == (old.ledger_version, old.partition)
+    assert (old.device_id, "gate:node") == (old.subject, new.subject)

@@ -131,14 +131,17 @@ def claim_versions(draw: st.DrawFn, name: str) -> list[Event]:
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         allocation["nodeSelector"] = {"nodeSelectorTerms": [term]}
     users = draw(st.lists(st.sampled_from(["u-p0", "u-p1"]), max_size=2, unique=True))
+    selector = {"cel": {"expression": draw(st.sampled_from(['device.attributes["drv"].numa == 0', "true"]))}}
+    constraint = {"matchAttribute": draw(st.sampled_from(["drv/numa", "drv/root"])), "requests": ["r"]}
+    spec = {"devices": {"requests": [{"name": "r", "selectors": [selector]}], "constraints": [constraint]}}
     status = {
         "allocation": allocation,
         "reservedFor": [{"resource": "pods", "name": u, "uid": u} for u in users],
     }
     events: list[Event] = []
     if draw(st.booleans()):
-        events.append(("resourceclaims", "ADDED", {"metadata": meta(name, 3), "status": {}}))
-    events.append(("resourceclaims", "MODIFIED", {"metadata": meta(name, 4), "status": status}))
+        events.append(("resourceclaims", "ADDED", {"metadata": meta(name, 3), "spec": spec, "status": {}}))
+    events.append(("resourceclaims", "MODIFIED", {"metadata": meta(name, 4), "spec": spec, "status": status}))
     return events
 
 

@@ -428,3 +428,18 @@ def test_changed_request_is_a_pod_fact_and_no_word(feed: Feed) -> None:
     assert isinstance(fact, PodObserved)
     assert {"cpu": "500m"} == fact.containers[0].requests
     assert ["spec.containers[0].resources.requests[memory]"] == [line.split(": ")[0] for line in fact.refused]
+
+
+def test_a_label_that_the_policy_names_is_told_when_it_changes() -> None:
+    """A Node that changes its rollout class is told, whatever label holds it; another label is nobody's business."""
+    mirror = Mirror(ReadingPolicy(node_labels=("example.com/tier",)), 1)
+
+    def told(rv: int, **labels: str) -> list[dict[str, str]]:
+        raw = node("u-1", rv)
+        raw["metadata"]["labels"] = {f"example.com/{key}": value for key, value in labels.items()}
+        frame = Frame(at_ms=rv * 1_000, resource="nodes", type="MODIFIED", object=raw, place="test")
+        return [fact.labels for fact in mirror.apply(frame) if isinstance(fact, NodeObserved)]
+
+    assert [{"example.com/tier": "early"}] == told(1, tier="early", owner="ann")
+    assert [] == told(2, tier="early", owner="bob")
+    assert [{"example.com/tier": "late"}] == told(3, tier="late", owner="bob")

@@ -16,6 +16,8 @@ from sickbay.facts import (
     NodeLeaseLapsed,
     NodeLeaseResumed,
     PoolObserved,
+    Selected,
+    Together,
 )
 from sickbay.policy import ReadingPolicy
 
@@ -313,6 +315,22 @@ def test_claim_without_selector_follows_its_slices(feed: Feed) -> None:
     assert [("claim_observed", "n1", ("a",), True), ("claim_observed", "n2", ("b",), True)] == charged(
         feed("MODIFIED", moved, "resourceclaims")
     )
+
+
+def test_what_a_claim_asked_for_is_told_on_each_of_its_nodes(feed: Feed) -> None:
+    """The wishes are the claim's; only its results are split, now or when a slice comes later."""
+    feed("ADDED", part("s1", 5, "a", pool="p1", node="n1"))
+    wishes = {
+        "requests": [{"name": "r", "selectors": [{"cel": {"expression": 'device.attributes["d"].n == 0'}}]}],
+        "constraints": [{"matchAttribute": "d/n", "requests": ["r"]}],
+    }
+    asked = {**claim(6, ("p1", "a"), ("p2", "b")), "spec": {"devices": wishes}}
+    facts = feed("ADDED", asked, "resourceclaims")
+    facts += feed("ADDED", part("s2", 7, "b", pool="p2", node="n2"))
+    told = [fact for fact in facts if isinstance(fact, ClaimObserved)]
+    assert ["", "n1", "n2"] == [fact.node for fact in told]
+    assert {(Together(attribute="d/n", requests=("r",)),)} == {fact.together for fact in told}
+    assert {(Selected(request="r", attribute="d/n", value=0),)} == {fact.selected for fact in told}
 
 
 def test_deleted_claim_ends_on_every_node(feed: Feed) -> None:

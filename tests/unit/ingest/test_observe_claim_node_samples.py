@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ingest.observe import ClaimObservation, observe_claim, observe_lease, observe_node
-from sickbay.facts import NodeObserved, Taint
+from sickbay.facts import NodeObserved, Taint, Together
 from sickbay.quantity import parse
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -179,6 +179,9 @@ def multi_driver() -> None:
     assert ["dra:dra.net/rig-a/pci-0000-10-1b-0", "dra:gpu.intel.com/rig-a/0000-04-00-0-0xe211"] == devices(
         "multi-driver"
     )
+    assert (Together(attribute="resource.kubernetes.io/numaNode", requests=("gpu", "nic")),) == claim(
+        "multi-driver"
+    ).fact.together
 
 
 @sample

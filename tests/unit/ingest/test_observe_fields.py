@@ -134,6 +134,51 @@ def test_device_mapping_of_another_shape_is_unknown(device: dict[str, Any], shap
     assert ("later" in str(device)) == any("later" in path for path in found.unknown_fields)
 
 
+@pytest.mark.parametrize(
+    ("key", "capacity", "spelling"),
+    [
+        ("cores", "cores", None),
+        ("drv/cores", "drv/cores", None),
+        ("drv/cores", "cores", "drv/cores"),
+        ("cores", "drv/cores", "cores"),
+        ("cores", "other/cores", None),
+        ("cores", "memory", None),
+    ],
+)
+@pytest.mark.parametrize("shape", ["1.36", "1.37"])
+def test_a_capacity_key_spelled_otherwise_than_its_capacity_says_so(
+    key: str, capacity: str, spelling: str | None, shape: str
+) -> None:
+    """A bare name and the driver's own name are one capacity, and two texts to the scheduler of 1.36."""
+    entry = (
+        {"nodeAllocatableResourceMappings": {"cpu": {"capacityKey": key}}}
+        if shape == "1.36"
+        else {"nodeAllocatableResources": {"cpu": {"mapping": {"capacityKey": key}}}}
+    )
+    found = _slice({"capacity": {capacity: {"value": "4"}}, **entry}).devices[0].fact
+    members = {"capacityKey": "drv/cores"} | ({"capacityKeySpelling": spelling} if spelling else {})
+    assert (shape, {"cpu": members}) == (found.node_allocatable_shape, found.node_allocatable)
+
+
+@pytest.mark.parametrize("capacity", [None, {}, [], "x"])
+def test_a_capacity_key_of_a_device_without_capacity_is_only_not_there(capacity: Any) -> None:
+    """Nothing is spelled otherwise where there is nothing."""
+    mapping = {"nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "cores"}}}
+    found = _slice({"capacity": capacity, **mapping}).devices[0].fact
+    assert {"cpu": {"capacityKey": "drv/cores"}} == found.node_allocatable
+
+
+def test_a_node_keeps_the_labels_that_the_policy_names() -> None:
+    """Those under our own domain, which hold the rollout class, are kept without being named; others are not."""
+    labels = {"sickbay.dev/rollout": "canary", "example.com/tier": "early", "example.com/owner": "ann"}
+    raw = {**pod({}), "metadata": {**pod({})["metadata"], "labels": labels}}
+    own = {"sickbay.dev/rollout": "canary"}
+    assert own == observe_node(raw).fact.labels
+    assert own == observe_node(raw, ReadingPolicy()).fact.labels
+    named = ReadingPolicy(node_labels=("example.com/tier",))
+    assert own | {"example.com/tier": "early"} == observe_node(raw, named).fact.labels
+
+
 def _slice(device: dict[str, Any]) -> Any:
     return observe_slice(
         {

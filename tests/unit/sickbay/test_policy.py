@@ -52,6 +52,14 @@ def test_a_document_changes_what_it_names_and_nothing_else():
         ("moves: {attempts: 0}", "$.moves.attempts"),
         ("moves: {enabled: sometimes}", "$.moves.enabled"),
         ("quarantine: {health_words: {Broken: Bad}}", "$.quarantine.health_words"),
+        ("ledger: {emulate: 1.36}", "$.ledger.emulate"),
+        ("ledger: {emulate: '1.35'}", "$.ledger.emulate"),
+        ("ledger: {hold_on_drift: explained}", "$.ledger.hold_on_drift"),
+        ("ledger: {slice_stale_ms: 1m}", "$.ledger.slice_stale_ms"),
+        ("ledger: {canary_values: canary}", "$.ledger.canary_values"),
+        ("ledger: {promotion_drills: -1}", "$.ledger.promotion_drills"),
+        ("ledger: {grace_ms: 1}", "grace_ms"),
+        ("reading: {node_labels: example.com/tier}", "$.reading.node_labels"),
         ("driver_health: [{driver: x}]", "exactly one of"),
         ("driver_health: [{driver: x, taint_key: a, attribute: b}]", "exactly one of"),
     ],
@@ -75,6 +83,19 @@ def test_a_field_that_does_not_fit_is_refused_with_its_path_and_a_remedy(text, p
             "staged_return: {observation_ms: 7200001}",
             ("staged_return.observation_ms", "staged_return.observation_only_ms"),
         ),
+        (
+            "ledger: {rebuild_settle_ms: 600001}",
+            ("ledger.rebuild_settle_ms (600001)", "lateness_horizon_ms (600000)"),
+        ),
+        (
+            "ledger: {slice_stale_ms: 600001}",
+            ("ledger.slice_stale_ms (600001)", "lateness_horizon_ms (600000)"),
+        ),
+        ("ledger: {recheck_ms: 600001}", ("ledger.recheck_ms (600001)", "lateness_horizon_ms (600000)")),
+        (
+            "ledger: {canary_label: example.com/tier}",
+            ("ledger.canary_label (example.com/tier)", "reading.node_labels"),
+        ),
         ("unknown: {window_ms: 999}", ("unknown.window_ms is 999 ms",)),
         ("quarantine: {min_hold_ms: 0}", ("quarantine.min_hold_ms is 0 ms",)),
     ],
@@ -85,6 +106,15 @@ def test_fields_that_contradict_one_another_are_refused_by_name(text, names):
 
     for name in names:
         assert name in error
+
+
+def test_a_canary_label_is_ours_or_one_that_is_kept():
+    """A class that is told by a label which nobody reads would be empty for ever, in silence."""
+    text = "ledger: {canary_label: example.com/tier}\nreading: {node_labels: [example.com/tier]}"
+
+    assert "example.com/tier" == policy_from_yaml(text, place="p").ledger.canary_label
+    text = "ledger: {canary_label: sickbay.dev/wave, canary_values: [first, second]}"
+    assert ("first", "second") == policy_from_yaml(text, place="p").ledger.canary_values
 
 
 @pytest.mark.parametrize("text", ["- a list", "just a text", "42"])
@@ -134,7 +164,7 @@ def test_the_hash_is_that_of_the_content():
 
 def test_the_hash_of_the_default_policy_is_known():
     """A changed default is another policy and shows in every decision: it must be meant."""
-    assert "73c557ae2cb82f74" == Policy().hash()
+    assert "113564f757b7134f" == Policy().hash()
 
 
 def test_a_policy_cannot_be_changed():
@@ -154,7 +184,17 @@ def test_no_duration_is_a_float_and_every_one_names_its_unit():
         elif isinstance(node, float) or (isinstance(node, int) and not isinstance(node, bool)):
             yield path, node
 
-    units = ("_ms", "_percent", "_factor", "_limit", ".min_devices", ".floor", ".attempts", ".per_node")
+    units = (
+        "_ms",
+        "_percent",
+        "_factor",
+        "_limit",
+        ".min_devices",
+        ".floor",
+        ".attempts",
+        ".per_node",
+        "_drills",
+    )
     found = list(numbers(document, "policy"))
 
     assert 20 < len(found)
@@ -175,7 +215,7 @@ def test_every_default_stands_beside_its_reason():
         and section.name != "Policy"
     ]
 
-    assert 8 == len(sections)
+    assert 9 == len(sections)
     assert [] == silent
 
 
