@@ -1,7 +1,8 @@
 """Build the shipped recordings: `python examples/build.py [--output FOLDER]`.
 
-Three incidents on one cluster of four machines with eight cards each. The same bytes come out at every run (before
-compression), and a test holds the shipped files to that. What each recording must lead to stands in README.md beside this file.
+Three incidents on one cluster of four machines with eight cards each, and a fourth on machines of its own
+(``double_count.py``). The same bytes come out at every run (before compression), and a test holds the shipped files to that.
+What each recording must lead to stands in README.md beside this file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 
 import objects
 from cluster import HOUR, MINUTE, SECOND, START_MS, Cluster, Script
+from double_count import double_count
 from objects import Object
 
 from ingest.recording import RecordingWriter
@@ -276,10 +278,15 @@ def flapping(stage: Stage) -> None:
     stage.run(end_ms=3 * HOUR, busy_ms=35 * MINUTE)
 
 
-SCENARIOS: Final[dict[str, Callable[[Stage], None]]] = {
-    "one-card": one_card,
-    "node-level": node_level,
-    "flapping": flapping,
+def _staged(incident: Callable[[Stage], None]) -> Callable[[RecordingWriter], None]:
+    return lambda writer: incident(Stage(writer))
+
+
+SCENARIOS: Final[dict[str, Callable[[RecordingWriter], None]]] = {
+    "one-card": _staged(one_card),
+    "node-level": _staged(node_level),
+    "flapping": _staged(flapping),
+    "double-count": double_count,
 }
 
 
@@ -289,7 +296,7 @@ def build(folder: Path) -> list[Path]:
     for name, scenario in SCENARIOS.items():
         path = folder / f"{name}.jsonl.zst"
         with RecordingWriter(path) as writer:
-            scenario(Stage(writer))
+            scenario(writer)
         paths.append(path)
     return paths
 

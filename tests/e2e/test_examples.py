@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from fractions import Fraction
 
 import pytest
-from cli import EXAMPLE_NAMES, VIEWS, log_of, ok, phases, rows
+from cli import EXAMPLE_NAMES, EXAMPLES, VIEWS, log_of, ok, phases, rows
+
+from sickbay.quantity import parse
+from sickbay.timestamps import parse_time_ms
 
 GPU_3 = "dra:gpu.nvidia.com/gpu-a1/gpu-3"
 GPU_4 = "dra:gpu.nvidia.com/gpu-a2/gpu-4"
@@ -51,7 +56,7 @@ def test_a_table_has_a_line_for_each_row(stores, example):
 
 @pytest.mark.parametrize("example", EXAMPLE_NAMES)
 def test_a_verified_store_says_what_was_compared(stores, example):
-    """`verify` proves chain, rows and fold, in every form."""
+    """`verify` proves chain, rows, fold and ledger, in every form."""
     (result,) = ok("verify", "--db", stores[example], "-o", "json").json_lines()
     assert result["events"] == result["facts"] + result["decisions"] + sum(
         b'"kind":"census_taken"' in event for event in log_of(stores[example])
@@ -60,7 +65,7 @@ def test_a_verified_store_says_what_was_compared(stores, example):
         row["table"]: row["digest"] for row in ok("verify", "--db", stores[example], "-o", "csv").csv_rows()
     }
     told = ok("verify", "--db", stores[example]).out
-    assert ["chain:", "rows:", "fold:"] == [line.split()[0] for line in told.splitlines()]
+    assert ["chain:", "rows:", "fold:", "ledger:"] == [line.split()[0] for line in told.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -253,3 +258,262 @@ def test_flapping_notes_the_gap_and_the_deletion_that_the_watch_missed(stores):
     gone = only([event for event in events if event["kind"] == "pod_gone"])
     gaps = {event["stream_id"] for event in events if event["kind"] == "watch_gap_found"}
     assert ("search-5", {f"partition/{number}" for number in range(8)}) == (gone["payload"]["pod"], gaps)
+
+
+# --- double-count ---
+
+CORES = "dra.cpu/mix-1"
+CARDS = "gpu.nvidia.com/mix-1"
+GIB = 1 << 30
+
+
+def clock(at_ms):
+    """The time of day of an instant of the recording, as README.md writes it."""
+    seconds, rest_ms = divmod(at_ms - parse_time_ms(f"{DAY}00:00:00Z"), 1000)
+    assert 0 == rest_ms
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+@pytest.fixture(scope="session")
+def told(stores):
+    """A function that returns time, kind and payload of the ledger's decisions of a node, in the order of the log."""
+    events = [json.loads(event) for event in log_of(stores["double-count"])]
+
+    def find(*kinds, node="mix-1"):
+        return [
+            (event["at_ms"], event["kind"], event["payload"])
+            for event in events
+            if event["stream_id"] == node and event["kind"] in kinds
+        ]
+
+    return find
+
+
+def balance(told, time, resource):
+    """What stood in each account of the two books at an instant, by NUMA bucket."""
+    found = {}
+    for at_ms, kind, payload in told("entry_posted", "entry_reversed"):
+        entry = payload["entry"]
+        if at_ms > parse_time_ms(f"{DAY}{time}Z") or entry["book"] not in {"common", "recorded", "derived"}:
+            continue
+        for amount in entry["amounts"]:
+            if amount["resource"] == resource:
+                place = (entry["book"], entry["account"], amount["numa"])
+                sign = 1 if kind == "entry_posted" else -1
+                found[place] = found.get(place, 0) + sign * parse(amount["quantity"]).units
+    return {place: amount for place, amount in found.items() if amount}
+
+
+def total(found, book, account):
+    return sum(
+        amount
+        for (in_book, in_account, _), amount in found.items()
+        if (in_book, in_account) == (book, account)
+    )
+
+
+def short(name):
+    """A claim without the end that the claim controller made up."""
+    return name if name.endswith("pair-cores") else name.rpartition("-")[0]
+
+
+@pytest.mark.parametrize(
+    ("time", "pods", "recorded", "derived"),
+    [
+        # web-0 4, train-0 and train-1 1 each, sim-0 and sim-1 0.5 each, pair-a 0.25; cards 2 + 2, cores 8 + 4 + 6
+        ("08:00:30", "7.25", 22, 22),
+        # pair-b asks for 0.25 itself; the claim counts once
+        ("08:04:00", "7.5", 22, 22),
+        # pair-a is over, and the entry of pair-cores with it
+        ("08:05:15", "7.25", 16, 22),
+        # what the careless controller writes is never added
+        ("08:15:05", "7.25", 16, 22),
+        ("08:15:20", "7.25", 16, 22),
+        ("08:20:01", "7.25", 16, 22),
+        # slices that are gone take nothing away
+        ("08:25:20", "7.25", 16, 22),
+        # the 4 cores of sim-1 take 8 CPUs
+        ("08:26:00", "7.25", 16, 26),
+        ("08:32:10", "7.25", 16, 26),
+        # wide-0 asks for 1 and has two cards
+        ("08:37:00", "8.25", 20, 30),
+        ("08:49:59", "8.25", 20, 30),
+    ],
+)
+def test_double_count_has_these_cpus_in_its_books(told, time, pods, recorded, derived):
+    """Supply, what Pods ask for, and what claims take by what was recorded and by what is published."""
+    found = balance(told, time, "cpu")
+    assert 64 == total(found, "common", "supply")
+    assert Fraction(pods) == total(found, "common", "pods")
+    assert (recorded, derived) == (total(found, "recorded", "claims"), total(found, "derived", "claims"))
+    assert {"supply", "pods", "claims"} == {account for _, account, _ in found}
+
+
+@pytest.mark.parametrize(
+    ("time", "pods", "claims"),
+    [("08:00:30", 37, 8), ("08:04:00", 38, 8), ("08:20:01", 37, 8), ("08:49:59", 41, 16)],
+)
+def test_double_count_has_this_memory_in_its_books(told, time, pods, claims):
+    """Only cards take memory, 4Gi each, and about them the books agree."""
+    found = balance(told, time, "memory")
+    assert (256 * GIB, pods * GIB) == (total(found, "common", "supply"), total(found, "common", "pods"))
+    assert claims * GIB == total(found, "recorded", "claims") == total(found, "derived", "claims")
+
+
+@pytest.mark.parametrize(
+    ("time", "first", "second"),
+    [
+        # card 0 2, sim-0 8, pair-cores 6; card 3 2, sim-1 4
+        ("08:00:30", 16, 6),
+        ("08:26:00", 16, 10),
+        # cards 1 and 2, by the old cache on one NUMA node, and then not
+        ("08:37:00", 20, 10),
+        ("08:41:29", 20, 10),
+        ("08:41:30", 18, 12),
+    ],
+)
+def test_double_count_has_its_cpus_on_these_numa_nodes(told, time, first, second):
+    """What claims take hangs on the NUMA node of their devices."""
+    found = balance(told, time, "cpu")
+    assert {"0": first, "1": second} == {
+        numa: amount
+        for (book, account, numa), amount in found.items()
+        if (book, account) == ("derived", "claims")
+    }
+
+
+def test_double_count_holds_three_times(told):
+    """A driver's restart, a generation that fell, and a pool that came by halves; the other machine is open throughout."""
+    changes = []
+    for at_ms, _, payload in told("verdict_changed"):
+        if not changes or changes[-1][1] != payload["verdict"]:
+            changes.append((clock(at_ms), payload["verdict"]))
+    assert [
+        ("08:00:00", "open"),
+        ("08:25:00", "hold"),
+        ("08:26:10", "open"),
+        ("08:32:05", "hold"),
+        ("08:32:35", "open"),
+        ("08:40:00", "hold"),
+        ("08:41:30", "open"),
+    ] == changes
+    assert {"open"} == {payload["verdict"] for _, _, payload in told("verdict_changed", node="mix-2")}
+    classes = [told("verdict_changed", node=node)[-1][2]["node_class"] for node in ("mix-1", "mix-2")]
+    assert ["canary", "stable"] == classes
+
+
+@pytest.mark.parametrize(
+    ("time", "holds"),
+    [
+        ("08:24:59", set()),
+        (
+            "08:25:20",
+            {
+                ("driver_rebuilding", CORES),
+                ("slice_missing", "ml/pair-cores"),
+                ("slice_missing", "ml/sim-0-cores"),
+                ("slice_missing", "ml/sim-1-cores"),
+            },
+        ),
+        ("08:25:40", {("driver_rebuilding", CORES)}),
+        ("08:26:10", set()),
+        ("08:32:04", set()),
+        ("08:32:20", {("generation_back", CARDS)}),
+        ("08:32:35", set()),
+        ("08:40:59", {("pool_incomplete", CARDS)}),
+        ("08:41:00", {("pool_incomplete", CARDS), ("slice_stale", CARDS)}),
+        ("08:41:30", set()),
+        ("08:49:59", set()),
+    ],
+)
+def test_double_count_holds_for_these_reasons(told, time, holds):
+    """Each reason lasts exactly as long as its cause, and what follows it."""
+    until_ms = parse_time_ms(f"{DAY}{time}Z")
+    newest = [payload for at_ms, _, payload in told("verdict_changed") if at_ms <= until_ms][-1]
+    found = {(hold["reason"], hold["scope"]) for hold in newest["holds"]}
+    assert holds == {(r, short(scope) if r == "slice_missing" else scope) for r, scope in found}
+
+
+def test_double_count_refuses_what_the_careless_controller_wrote(told):
+    """One claim twice in its own Pod, once more in another Pod; the rollback takes both back."""
+    refused = [
+        (
+            clock(at_ms),
+            kind,
+            payload["entry"]["book"],
+            short(payload["entry"]["claim"]),
+            payload["entry"]["pod"],
+        )
+        for at_ms, kind, payload in told("duplicate_refused", "duplicate_withdrawn")
+    ]
+    assert [
+        ("08:15:00", "duplicate_refused", "recorded", "sim-0-cores", "sim-0"),
+        ("08:15:10", "duplicate_refused", "recorded", "sim-0-cores", "sim-1"),
+        ("08:20:00", "duplicate_withdrawn", "recorded", "sim-0-cores", "sim-0"),
+        ("08:20:00", "duplicate_withdrawn", "recorded", "sim-0-cores", "sim-1"),
+    ] == refused
+
+
+def standing_drift(told, time):
+    """Cause and amounts of every difference that stood at an instant."""
+    found = {}
+    for at_ms, kind, payload in told("drift_found", "drift_cleared"):
+        if at_ms <= parse_time_ms(f"{DAY}{time}Z"):
+            drift = payload["drift"]
+            found.pop(short(drift["about"]), None)
+            if kind == "drift_found":
+                found[short(drift["about"])] = (drift["cause"], drift["recorded"], drift["derived"])
+    return found
+
+
+SKIPPED = {"ml/pair-cores": ("allocated_before_counting", {}, {"cpu": "6"})}
+MAPPED = {"ml/sim-1-cores": ("mapping_changed", {"cpu": "4"}, {"cpu": "8"})}
+
+
+@pytest.mark.parametrize(
+    ("time", "drift"),
+    [
+        ("08:05:29", {}),
+        ("08:05:30", SKIPPED),
+        ("08:24:59", SKIPPED),
+        ("08:26:10", SKIPPED | MAPPED),
+        ("08:49:59", SKIPPED | MAPPED),
+    ],
+)
+def test_double_count_explains_where_its_books_differ(told, time, drift):
+    """The scheduler's under-count and the driver's new mapping are found after their grace, and stay true to the end."""
+    assert drift == standing_drift(told, time)
+
+
+def test_double_count_finds_nothing_before_its_grace_is_over(told):
+    """Objects that follow one another are no difference, not even for a moment."""
+    first = {}
+    for at_ms, _, payload in told("drift_found"):
+        first.setdefault(short(payload["drift"]["about"]), clock(at_ms))
+    assert {"ml/pair-cores": "08:05:30", "ml/sim-1-cores": "08:26:10"} == first
+    assert [] == told("drift_found", node="mix-2")
+
+
+def test_double_count_has_one_claim_off_its_numa_node(told):
+    """wide-0 asked for one NUMA node; sim-0 and sim-1 asked for theirs by number and got it."""
+    alerts = [
+        (clock(at_ms), payload["alert"], short(payload["about"]))
+        for node in ("mix-1", "mix-2")
+        for at_ms, kind, payload in told("alert_raised", "alert_cleared", node=node)
+    ]
+    assert [("08:41:30", "numa_spanned", "ml/wide-0-gpu")] == alerts
+
+
+def commands_of_the_story():
+    """The questions that examples/README.md asks the store of this example."""
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"`?sickbay ((?:ledger|audit|verify)[^`\n]*) --db double-count\.db", text)
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("question", commands_of_the_story())
+def test_double_count_is_explained_by_the_commands_that_the_story_names(stores, question):
+    """Each of them has an answer."""
+    done = ok(*question.split(), "--db", stores["double-count"])
+    assert done.out.strip()
+    assert "nothing to show" not in done.out

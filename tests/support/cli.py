@@ -19,11 +19,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-EXAMPLE_NAMES = ("one-card", "node-level", "flapping")
+EXAMPLE_NAMES = ("one-card", "node-level", "flapping", "double-count")
 VIEWS = (
     "devices", "device-timeline", "open-episodes", "episodes", "episode-evidence", "transitions", "false-quarantine-rate",
     "unknown-duration", "decision-latency", "node-incidents", "breaker-history", "moves", "alerts", "requests", "inventory",
-    "late-facts", "watch-gaps", "parked",
+    "late-facts", "watch-gaps", "ledger-balances", "ledger-numa", "ledger-journal", "ledger-entries", "ledger-verdicts",
+    "ledger-holds", "ledger-drift", "ledger-duplicates", "placement-failures", "ledger-claims", "ledger-promotion", "parked",
 )  # fmt: skip
 TIMEOUT_S = 100
 

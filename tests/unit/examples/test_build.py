@@ -21,7 +21,7 @@ from sickbay.policy import Policy, policy_from_yaml
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 #: Where this process found the product, so that the script under test imports the same.
 PRODUCT = Path(str(ingest.__file__)).resolve().parents[1]
-NAMES = ("one-card", "node-level", "flapping")
+NAMES = ("one-card", "node-level", "flapping", "double-count")
 SIZE_MAX_BYTES = 300_000
 START_MS = 1_782_892_800_000
 SECOND = 1000
@@ -130,7 +130,12 @@ def test_a_recording_begins_with_lists_and_keeps_its_time(frames: list[Frame]) -
 
 @pytest.mark.parametrize(
     ("frames", "late"),
-    [("one-card", []), ("node-level", []), ("flapping", [(9 * MINUTE + 31 * SECOND, "render-0")])],
+    [
+        ("one-card", []),
+        ("node-level", []),
+        ("flapping", [(9 * MINUTE + 31 * SECOND, "render-0")]),
+        ("double-count", []),
+    ],
     indirect=["frames"],
     ids=NAMES,
 )
@@ -279,6 +284,108 @@ def test_a_relist_after_410_lacks_a_pod(frames: list[Frame]) -> None:
     assert (410, "Expired") == (error.object["code"], error.object["reason"])
     assert 2 * SECOND == after.at_ms - error.at_ms
     assert [] == [kind for _, kind, _ in named(frames, "pods", "search-5") if kind == "DELETED"]
+
+
+def entries(pod: dict[str, Any]) -> list[tuple[str, str]]:
+    """Claim, without the generated end of its name, and CPUs of each node-allocatable entry."""
+    return [
+        (entry["resourceClaimName"].rpartition("-")[0], entry["resources"]["cpu"])
+        for entry in pod["status"].get("nodeAllocatableResourceClaimStatuses", [])
+    ]
+
+
+def slices(frames: list[Frame], driver: str) -> list[tuple[int, str, int, int]]:
+    """Offset, type, generation and announced slices of every frame of a driver's slices on mix-1."""
+    return [
+        (frame.at_ms - START_MS, frame.type, pool["generation"], pool["resourceSliceCount"])
+        for frame in frames
+        if frame.resource == "resourceslices" and frame.object and "spec" in frame.object
+        for pool in [frame.object["spec"]["pool"]]
+        if (driver, "mix-1") == (frame.object["spec"]["driver"], pool["name"])
+    ]
+
+
+@recorded("double-count")
+def test_a_second_pod_of_an_allocated_claim_has_no_entry(frames: list[Frame]) -> None:
+    """pair-b is bound after the claim was allocated; when pair-a succeeds no live Pod of the claim has an entry."""
+    bound = [
+        (offset, pod["spec"].get("nodeName"), entries(pod))
+        for offset, _, pod in named(frames, "pods", "pair-b")
+    ]
+    assert [(3 * MINUTE, None, []), (3 * MINUTE + 1200, "mix-1", [])] == bound
+    first = changes(named(frames, "pods", "pair-a"), lambda pod: pod["status"]["phase"])
+    assert [(5 * MINUTE, "Succeeded")] == first
+    users = changes(
+        named(frames, "resourceclaims", "pair-cores"),
+        lambda claim: [pod["name"] for pod in claim["status"]["reservedFor"]],
+    )
+    assert [(3 * MINUTE + SECOND, ["pair-a", "pair-b"]), (5 * MINUTE, ["pair-b"])] == users
+
+
+@recorded("double-count")
+def test_a_controller_writes_one_claim_twice_and_into_another_pod(frames: list[Frame]) -> None:
+    """Both entries go again with its rollback."""
+    own, other = ("sim-0-cores", "8"), ("sim-1-cores", "4")
+    assert [(15 * MINUTE, [own, own]), (20 * MINUTE, [own])] == changes(
+        named(frames, "pods", "sim-0"), entries
+    )
+    assert [(15 * MINUTE + 10 * SECOND, [own, other]), (20 * MINUTE, [other])] == changes(
+        named(frames, "pods", "sim-1"), entries
+    )
+
+
+@recorded("double-count")
+def test_a_cpu_driver_restarts_at_generation_1_with_another_mapping(frames: list[Frame]) -> None:
+    """Its slice, of generation 3, is gone for 40 s; only the cores of NUMA node 1 take more CPUs than before."""
+    back_ms = 25 * MINUTE + 40 * SECOND
+    assert [(25 * MINUTE, "DELETED", 3, 1), (back_ms, "ADDED", 1, 1)] == slices(frames, "dra.cpu")
+    taken = [
+        [
+            device["nodeAllocatableResourceMappings"]["cpu"]["allocationMultiplier"]
+            for device in frame.object["spec"]["devices"]
+        ]
+        for frame in frames
+        if frame.resource == "resourceslices" and frame.object and "spec" in frame.object
+        if frame.object["spec"]["driver"] == "dra.cpu"
+    ]
+    assert [["1", "1"], ["1", "2"]] == taken
+
+
+@recorded("double-count")
+def test_a_gpu_driver_goes_back_and_then_forward_by_halves(frames: list[Frame]) -> None:
+    """Generation 4 is there before 5 goes, and counts until both slices of 6 are there."""
+    assert [
+        (32 * MINUTE, "ADDED", 4, 1),
+        (32 * MINUTE + 5 * SECOND, "DELETED", 5, 1),
+        (40 * MINUTE, "ADDED", 6, 2),
+        (41 * MINUTE + 30 * SECOND, "ADDED", 6, 2),
+        (41 * MINUTE + 31 * SECOND, "DELETED", 4, 1),
+    ] == slices(frames, "gpu.nvidia.com")
+
+
+@recorded("double-count")
+def test_a_claim_on_one_numa_node_gets_a_card_that_is_on_another(frames: list[Frame]) -> None:
+    """The old cache has gpu-2 on NUMA node 0 when wide-0 asks; every other generation has it on 1."""
+    where = [
+        (
+            frame.object["spec"]["pool"]["generation"],
+            device["attributes"]["resource.kubernetes.io/numaNode"]["int"],
+        )
+        for frame in frames
+        if frame.resource == "resourceslices" and frame.object and frame.type in {"ADDED", "DELETED"}
+        for device in frame.object["spec"]["devices"]
+        if device["name"] == "gpu-2"
+    ]
+    assert {(4, 0), (5, 1), (6, 1)} == set(where)
+    (claim,) = {
+        frame.object["metadata"]["name"]: frame.object
+        for frame in frames
+        if frame.resource == "resourceclaims" and frame.object and frame.type == "MODIFIED"
+        if frame.object["metadata"]["name"].startswith("wide-0")
+    }.values()
+    assert ["gpu-1", "gpu-2"] == [r["device"] for r in claim["status"]["allocation"]["devices"]["results"]]
+    (constraint,) = claim["spec"]["devices"]["constraints"]
+    assert "resource.kubernetes.io/numaNode" == constraint["matchAttribute"]
 
 
 @pytest.mark.parametrize("name", ["stricter", "laxer"])
