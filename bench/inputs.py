@@ -15,6 +15,7 @@ from zlib import crc32
 
 import msgspec
 import zstandard
+from ledger import ledger_facts
 
 from ingest.diff import Mirror
 from ingest.frames import Frame, Parked
@@ -29,6 +30,8 @@ from sickbay.policy import Policy
 from sickbay.topics import PARTITIONS_DEFAULT
 from streams.partition import arrival_order
 
+#: Nodes of the ledger's own facts, few enough that each sees many Pods.
+LEDGER_NODES: Final = 20
 ROOT: Final = Path(__file__).resolve().parents[1]
 PARTITIONS: Final = PARTITIONS_DEFAULT
 #: One fact in this many comes late in the disordered fold, behind the next one to ``_BEHIND_MAX`` facts of its node.
@@ -125,6 +128,27 @@ def prepare(folder: Path) -> None:
     for _, facts in slots:
         facts.sort(key=arrival_order)
     _write(folder / "facts.msgpack", [(to_ms, [(f.KIND, f) for f in facts]) for to_ms, facts in slots])
+    _write(folder / "records.msgpack", _records(slots))
+    events = sum(map(len, lines(folder)))
+    _write(folder / "ledger.msgpack", _records(_slotted(ledger_facts_for(events))))
+
+
+def ledger_facts_for(events: int) -> list[Fact]:
+    """Return the ledger's own facts for a recording of so many events: a Pod for each forty, nine facts for each Pod."""
+    return list(ledger_facts(LEDGER_NODES, max(1, events // 40)))
+
+
+def _slotted(facts: Iterable[Fact]) -> list[Slot]:
+    slots: list[Slot] = []
+    for fact in facts:
+        to_ms = on_grid(fact.observed_at_ms)
+        if not slots or to_ms > slots[-1][0]:
+            slots.append((to_ms, []))
+        slots[-1][1].append(fact)
+    return slots
+
+
+def _records(slots: list[Slot]) -> list[list[_StoredRecord]]:
     batches: list[list[_StoredRecord]] = []
     fold = Fold(
         range(PARTITIONS),
@@ -135,7 +159,7 @@ def prepare(folder: Path) -> None:
     for to_ms, facts in slots:
         fold.slot(list(facts), to_ms)
     fold.flush()
-    _write(folder / "records.msgpack", batches)
+    return batches
 
 
 def _write(path: Path, content: object) -> None:
@@ -151,9 +175,9 @@ def slots_of(folder: Path) -> list[Slot]:
     ]
 
 
-def batches_of(folder: Path) -> list[list[LogRecord]]:
-    """Return the prepared log records in the batches in which a replay writes them."""
-    stored = msgspec.msgpack.decode((folder / "records.msgpack").read_bytes(), type=list[list[_StoredRecord]])
+def batches_of(folder: Path, name: str = "records") -> list[list[LogRecord]]:
+    """Return the prepared log records (of the recording, or of the ledger's own facts) in batches as a replay writes them."""
+    stored = msgspec.msgpack.decode((folder / f"{name}.msgpack").read_bytes(), type=list[list[_StoredRecord]])
 
     def record(partition: int, offset: int, data: bytes) -> LogRecord:
         envelope: Envelope = decode_envelope(data)

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Final
 
 import msgspec
-from rows import Result
+from clock import Figures, Result
 
 #: What a ratio is taken of, and rows that are measured beside it.
 FLOOR: Final = "floor"
@@ -56,14 +56,23 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     lines: list[Line]
     goals: list[Goal]
+    journals: list[Figures] = []
 
 
 #: Row to what it counts, when that is not frames.
 UNITS: Final = {
     "fold": "facts",
     "fold-disordered": "facts",
+    "ledger-fold": "facts",
     "log": "facts",
     "project": "records",
+    "bare": "rows",
+    "project-pg": "records",
+    "bare-pg": "rows",
+    "ledger-project": "records",
+    "ledger-bare": "rows",
+    "ledger-project-pg": "records",
+    "ledger-bare-pg": "rows",
 }
 
 
@@ -115,6 +124,17 @@ def at_most(goal: str, limit_milli: int, reached_milli: int, note: str = "") -> 
     """Return a goal on a ratio."""
     reached = f"{decimal(reached_milli)}x{note and f' ({note})'}"
     return Goal(goal=goal, reached=reached, met=reached_milli <= limit_milli)
+
+
+def balance_goal(figures: Figures, limit_ms: int) -> Goal:
+    """Return the goal on a balance as of an instant."""
+    name = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}[figures.kind]
+    ratio = decimal(milli(figures.balance_nanoseconds, figures.key_read_nanoseconds))
+    return Goal(
+        goal=f"a node's balance as of an instant on {figures.lines:,} journal lines, {name}, <= {limit_ms} ms",
+        reached=f"{decimal(figures.balance_nanoseconds // 1_000)} ms, {ratio}x a read by primary key",
+        met=figures.balance_nanoseconds <= limit_ms * 1_000_000,
+    )
 
 
 def decimal(thousandths: int) -> str:

@@ -11,16 +11,16 @@ import tempfile
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from time import perf_counter_ns, process_time_ns
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
+from clock import Clock, Result
 from inputs import (
     PARTITIONS,
     Slot,
-    batches_of,
     disordered,
     frames,
+    ledger_facts_for,
     lines,
     policy_fact,
     prepare,
@@ -30,7 +30,6 @@ from inputs import (
     share_late,
     slots_of,
 )
-from processes import peak_bytes
 
 from ingest.diff import Mirror
 from ingest.recording import read_recordings
@@ -38,48 +37,6 @@ from sickbay.cli.folding import Fold
 from sickbay.facts import Tick
 from sickbay.policy import Policy
 from streams.partition import Partition
-
-
-class Result(msgspec.Struct, kw_only=True):
-    """What one run of a row came to."""
-
-    nanoseconds: int
-    #: Processor time of this process, which a busy machine distorts less; ``run`` adds that of the workers.
-    processor_nanoseconds: int
-    #: What was gone through: frames of the recording, facts or log records.
-    units: int
-    #: Of this process; ``run`` adds the peaks of the workers.
-    peak_bytes: int
-    #: Of what came out, where rows must agree on it.
-    digest: str = ""
-    #: Facts that arrived behind a later one of their node.
-    late: int = 0
-
-
-class Clock:
-    """Time that passed and that was worked, while it ran."""
-
-    def __init__(self) -> None:
-        self._passed_ns = 0
-        self._worked_ns = 0
-
-    def __enter__(self) -> Self:
-        self._passed_ns -= perf_counter_ns()
-        self._worked_ns -= process_time_ns()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._passed_ns += perf_counter_ns()
-        self._worked_ns += process_time_ns()
-
-    def result(self, units: int) -> Result:
-        """Return what it shows, with the memory of this process."""
-        return Result(
-            nanoseconds=self._passed_ns,
-            processor_nanoseconds=self._worked_ns,
-            units=units,
-            peak_bytes=peak_bytes(),
-        )
 
 
 def floor(folder: Path) -> Result:
@@ -170,6 +127,23 @@ def _standing(partitions: list[Partition]) -> str:
     return sha256(msgspec.json.encode(standing)).hexdigest()
 
 
+def ledger_fold(folder: Path) -> Result:
+    """Fold Pods that come and go with their claims, one for forty events of the recording, into the ledgers of their nodes."""
+    from streams.ledger.aggregate import LEDGER, LedgerState, initial
+
+    facts = ledger_facts_for(sum(map(len, lines(folder))))
+    policy = Policy()
+    policies, in_force = {policy.hash(): policy}, policy.hash()
+    states: dict[str, LedgerState] = {}
+    with Clock() as clock:
+        for fact in facts:
+            state = states.get(fact.node)
+            if state is None:
+                state = initial(fact.node, policies, in_force)
+            states[fact.node], _ = LEDGER.step(state, (fact,))
+    return clock.result(len(facts))
+
+
 def log(folder: Path) -> Result:
     """Fold prepared facts and put facts and decisions into log records: the fold with its shell."""
     slots = slots_of(folder)
@@ -182,19 +156,16 @@ def log(folder: Path) -> Result:
     return clock.result(sum(len(facts) for _, facts in slots))
 
 
-def project(folder: Path) -> Result:
-    """Write prepared log records, their read models and positions to SQLite."""
-    from projections.engine import Store
+def _stored(kind: str, records: str, *, bare: bool = False) -> Callable[[Path], Result]:
+    """Return a row that writes prepared records to a store, or the rows that become of them with nothing around."""
 
-    batches = batches_of(folder)
-    with (
-        tempfile.TemporaryDirectory(dir=folder) as place,
-        Store.open(f"{place}/store.db", create=True) as store,
-    ):
-        with Clock() as clock:
-            for batch in batches:
-                store.write(batch)
-        return clock.result(sum(map(len, batches)))
+    def row(folder: Path) -> Result:
+        import stores
+
+        measure = stores.bare if bare else stores.projected
+        return measure(folder, kind, records)
+
+    return row
 
 
 def replay_1(folder: Path) -> Result:
@@ -237,8 +208,16 @@ ROWS: Final[dict[str, Callable[[Path], Result]]] = {
     "observe": observe,
     "fold": fold,
     "fold-disordered": fold_disordered,
+    "ledger-fold": ledger_fold,
     "log": log,
-    "project": project,
+    "project": _stored("sqlite", "records"),
+    "bare": _stored("sqlite", "records", bare=True),
+    "project-pg": _stored("postgresql", "records"),
+    "bare-pg": _stored("postgresql", "records", bare=True),
+    "ledger-project": _stored("sqlite", "ledger"),
+    "ledger-bare": _stored("sqlite", "ledger", bare=True),
+    "ledger-project-pg": _stored("postgresql", "ledger"),
+    "ledger-bare-pg": _stored("postgresql", "ledger", bare=True),
     "replay-1": replay_1,
     "replay-2": replay_2,
     "make": make,

@@ -14,26 +14,33 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from clock import Figures, Result
 from inputs import Size, generate
 from processes import Workers
-from report import FLOOR, GIBIBYTE, Goal, Line, Report, at_most, decimal, line_of, table, times_of
-from rows import Result
+from report import (
+    FLOOR,
+    GIBIBYTE,
+    Goal,
+    Line,
+    Report,
+    at_most,
+    balance_goal,
+    decimal,
+    line_of,
+    table,
+    times_of,
+)
 
 ROWS: Final = (
-    FLOOR, "decode", "read", "observe", "fold", "fold-disordered", "log", "project", "replay-1", "replay-2",
+    FLOOR, "decode", "read", "observe", "fold", "fold-disordered", "ledger-fold", "log", "project", "replay-1", "replay-2",
 )  # fmt: skip
 #: Rows measured on the recording in which one event in five changes a device's health.
 STORM_ROWS: Final = (
-    FLOOR,
-    "decode",
-    "observe",
-    "fold",
-    "fold-disordered",
-    "log",
-    "project",
-    "replay-1",
-    "replay-2",
-)
+    FLOOR, "decode", "observe", "fold", "fold-disordered", "log", "project", "replay-1", "replay-2",
+)  # fmt: skip
+#: Rows measured on the storm, where much is written: each database, and the same rows with nothing around.
+STORE_ROWS: Final = ("bare", "ledger-project", "ledger-bare")
+POSTGRESQL_ROWS: Final = ("project-pg", "bare-pg", "ledger-project-pg", "ledger-bare-pg")
 #: Rows measured on the first minutes of a large cluster; once, because they take long.
 COLD_ROWS: Final = (FLOOR, "decode", "replay-2")
 #: Rows whose results must be equal, in groups.
@@ -42,6 +49,8 @@ _ALIKE: Final = (("replay-1", "replay-2"), ("fold", "fold-disordered"))
 DEVICES: Final = 8
 #: A row takes seconds; one that takes this long hangs.
 _ROW_TIMEOUT_S: Final = 900
+#: What a balance as of an instant may take.
+_BALANCE_MS: Final = 50
 #: How often the memory of worker processes is looked at.
 _LOOK_S: Final = 0.05
 
@@ -71,6 +80,13 @@ class Bench:
         result = self._run(size, row)
         self.results.setdefault((size, row), []).append(result)
         self.say(f"  {size:8} {row:16} {decimal(result.nanoseconds // 1_000_000):>8} s")
+
+    def journal(self, kind: str, lines: int) -> Figures:
+        """Measure balances on a journal of so many lines."""
+        self.say(f"loading {lines} journal lines: {kind}")
+        command = [sys.executable, str(Path(__file__).with_name("journal.py")), kind, str(lines)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=_ROW_TIMEOUT_S)  # noqa: S603 - this interpreter, a script of this tree
+        return msgspec.json.decode(done.stdout, type=Figures)
 
     def _run(self, size: str, row: str) -> Result:
         command = [sys.executable, str(Path(__file__).with_name("rows.py")), row, str(self._folder / size)]
@@ -145,6 +161,20 @@ def _goals(bench: Bench, lines: dict[tuple[str, str], Line], cold_devices: int) 
         ]
     goals += [
         at_most(
+            f"storm: {what} to {name} <= 2.5x a bare {means} of the same rows",
+            2500,
+            times_of(results["storm", row + end], results["storm", base + end]),
+            f"{lines['storm', row + end].units} records become {lines['storm', base + end].units} rows",
+        )
+        for name, means, end in (("SQLite", "executemany", ""), ("PostgreSQL", "COPY", "-pg"))
+        for what, row, base in (
+            ("the recording", "project", "bare"),
+            ("claims that come and go", "ledger-project", "ledger-bare"),
+        )
+        if ("storm", row + end) in results
+    ]
+    goals += [
+        at_most(
             f"twice the events <= 2.1x the time: {row}",
             2100,
             times_of(results["twice", row], results["once", row]),
@@ -174,18 +204,31 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--cold-nodes", type=int, help="nodes of the cold start, 8 devices each; 0 leaves it out [10000]"
     )
+    parser.add_argument(
+        "--lines",
+        type=int,
+        help="lines of the journal that is asked for balances; 0 leaves it out [10000000]",
+    )
     parser.add_argument("--rounds", type=int, help="repeats of every row [3]")
     parser.add_argument(
-        "--quick", action="store_true", help="6000 events, 500 cold nodes, 2 rounds, unless said otherwise"
+        "--quick",
+        action="store_true",
+        help="6000 events, 500 cold nodes, 200000 lines, 2 rounds, unless said otherwise",
+    )
+    parser.add_argument(
+        "--no-postgresql",
+        dest="postgresql",
+        action="store_false",
+        help="leave out the rows that need a PostgreSQL server",
     )
     parser.add_argument("--quiet", action="store_true", help="say nothing but the result")
     parser.add_argument("--output", choices=("table", "json"), default="table")
     options = parser.parse_args(words)
-    usual = (6_000, 40, 500, 2) if options.quick else (100_000, 100, 10_000, 3)
-    for name, value in zip(("events", "nodes", "cold_nodes", "rounds"), usual, strict=True):
+    usual = (6_000, 40, 500, 200_000, 2) if options.quick else (100_000, 100, 10_000, 10_000_000, 3)
+    for name, value in zip(("events", "nodes", "cold_nodes", "lines", "rounds"), usual, strict=True):
         if getattr(options, name) is None:
             setattr(options, name, value)
-        least = 0 if name == "cold_nodes" else 1
+        least = 0 if name in {"cold_nodes", "lines"} else 1
         if getattr(options, name) < least:
             parser.error(f"--{name.replace('_', '-')} must be at least {least}")
     return options
@@ -201,7 +244,8 @@ def main(words: list[str] | None = None) -> None:
         bench.make("storm", Size(options.nodes, DEVICES, options.events // 2, options.nodes, "1/5"))
         for number in range(options.rounds):
             bench.say(f"round {number + 1} of {options.rounds}")
-            for size, rows in (("once", ROWS), ("twice", ROWS), ("storm", STORM_ROWS)):
+            stores = (*STORE_ROWS, *(POSTGRESQL_ROWS if options.postgresql else ()))
+            for size, rows in (("once", ROWS), ("twice", ROWS), ("storm", (*STORM_ROWS, *stores))):
                 for row in rows:
                     bench.measure(size, row)
         for size in ("once", "twice", "storm"):
@@ -217,7 +261,11 @@ def main(words: list[str] | None = None) -> None:
                 bench.measure("cold", row)
         lines = bench.lines()
         by_row = {(line.size, line.row): line for line in lines}
-        report = Report(lines=lines, goals=_goals(bench, by_row, options.cold_nodes * DEVICES))
+        kinds = ("sqlite", "postgresql") if options.postgresql else ("sqlite",)
+        journals = [bench.journal(kind, options.lines) for kind in kinds if options.lines]
+        goals = _goals(bench, by_row, options.cold_nodes * DEVICES)
+        goals += [balance_goal(figures, _BALANCE_MS) for figures in journals]
+        report = Report(lines=lines, goals=goals, journals=journals)
     if options.output == "json":
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
     else:

@@ -14,7 +14,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 BENCH = ROOT / "bench"
 ROWS = [
-    "floor", "decode", "read", "observe", "fold", "fold-disordered", "log", "project", "replay-1", "replay-2",
+    "floor", "decode", "read", "observe", "fold", "fold-disordered", "ledger-fold", "log", "project", "replay-1", "replay-2",
+]  # fmt: skip
+STORE_ROWS = [
+    "bare", "ledger-project", "ledger-bare", "project-pg", "bare-pg", "ledger-project-pg", "ledger-bare-pg",
 ]  # fmt: skip
 
 
@@ -30,7 +33,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    done = run("--events=120", "--nodes=3", "--cold-nodes=0", "--rounds=1", "--quiet", "--output=json")
+    done = run(
+        "--events=120", "--nodes=3", "--cold-nodes=0", "--lines=4000", "--rounds=1", "--quiet", "--output=json"
+    )  # fmt: skip
     assert ("", 0) == (done.stderr, done.returncode)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -40,7 +45,8 @@ def report() -> dict[str, Any]:
 def test_every_row_is_measured_at_every_size(report: dict[str, Any]) -> None:
     """One line for each row and size, and each took time and memory."""
     expected = [(size, row) for size in ("once", "twice") for row in ROWS]
-    expected += [("storm", row) for row in ROWS if row != "read"]
+    expected += [("storm", row) for row in ROWS if row not in {"read", "ledger-fold"}]
+    expected += [("storm", row) for row in STORE_ROWS]
     assert expected == [(line["size"], line["row"]) for line in report["lines"]]
     assert all(line["nanoseconds"] > 0 and line["peak_bytes"] > 1 << 20 for line in report["lines"])
 
@@ -75,12 +81,19 @@ def test_workers_count_with_the_memory_of_a_replay(report: dict[str, Any]) -> No
 def test_every_goal_is_reported(report: dict[str, Any]) -> None:
     """Met or not met, with a figure; the cold start only where it is measured."""
     goals = [goal["goal"] for goal in report["goals"]]
-    assert 13 == len(goals)
+    assert 19 == len(goals)
     assert all("x" in goal["reached"] and goal["met"] in {True, False} for goal in report["goals"])
     assert not any("devices in" in goal for goal in goals)
 
 
-@pytest.mark.parametrize("wrong", [["--events=0"], ["--rounds=0"], ["--cold-nodes=-1"]])
+@pytest.mark.slow
+def test_a_balance_is_measured_beside_a_read_by_primary_key(report: dict[str, Any]) -> None:
+    """On either database, on as many lines as were asked for."""
+    assert [("sqlite", 4000), ("postgresql", 4000)] == [(j["kind"], j["lines"]) for j in report["journals"]]
+    assert all(j["balance_nanoseconds"] > 0 and j["key_read_nanoseconds"] > 0 for j in report["journals"])
+
+
+@pytest.mark.parametrize("wrong", [["--events=0"], ["--rounds=0"], ["--cold-nodes=-1"], ["--lines=-1"]])
 def test_what_cannot_be_measured_is_refused_by_name(wrong: list[str]) -> None:
     """The message names the option and its bound."""
     done = run(*wrong)
@@ -92,7 +105,7 @@ SCRIPT = """
 import sys
 from inputs import disordered, share_late, LATE_ONE_IN
 from report import milli, decimal, line_of, times_of
-from rows import Result
+from clock import Result
 from sickbay.facts import PodObserved
 import json
 
