@@ -77,6 +77,17 @@ demo: $(WHEEL_STAMP) ## replay examples/one-card into a throw-away database and 
 postgresql: ## install the PostgreSQL server that the tests start: on Debian, as root, and only where none is found
 	@$(install_postgresql)
 
+.PHONY: chromium
+chromium: ## install the browser that the slow tests drive: on Debian, as root, and only where none is found
+	@command -v chromium >/dev/null && exit 0; \
+	if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then \
+		echo "the browser tests need chromium on the PATH (Debian: the package chromium)" >&2; exit 1; \
+	fi; \
+	echo "installing the Debian package chromium"; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	add() { apt-get install --quiet --quiet --yes --no-install-recommends chromium >/dev/null; }; \
+	add 2>/dev/null || { apt-get update --quiet --quiet >/dev/null; add; }
+
 .PHONY: up
 up: ## start a PostgreSQL server for a store in a container (docs/databases.md); needs Docker and SICKBAY_POSTGRES_PASSWORD
 	docker compose up --detach --wait postgresql
@@ -86,15 +97,8 @@ test: $(WHEEL_STAMP) postgresql ## build and install the wheel, then run the def
 	$(BIN)/pytest -m "not slow"
 
 .PHONY: test-slow
-test-slow: $(WHEEL_STAMP) postgresql ## run the long suites
+test-slow: $(WHEEL_STAMP) postgresql chromium ## run the long suites
 	$(BIN)/pytest -m slow
-
-# Tests that need a browser find `chromium` on the path. Only Debian's package is installed from here, and only by root.
-.PHONY: chromium
-chromium: ## see that Chromium is there for the browser tests, which test-slow runs; as root, install it
-	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null \
-		&& apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; } \
-		|| { echo "the browser tests need the package chromium: install it, or run this as root on Debian" >&2; exit 1; }
 
 .PHONY: lint
 lint: $(DEV_STAMP) ## ruff, mypy --strict, import contracts

@@ -223,7 +223,7 @@ def dump(state: LedgerState) -> bytes:
         "now_ms": state.now_ms,
         "policy_hash": state.policy_hash,
         "facts": facts,
-        "seen": [[list(s), list(v)] for s, v in state.seen],
+        "seen": sorted([list(s), list(v), at_ms] for (s, v), at_ms in state.seen.items()),
         "entries": [announced.entries[key] for key in sorted(announced.entries)],
         "refused": [[key[2], announced.refused[key]] for key in sorted(announced.refused)],
         "alerts": announced.alerts,
@@ -249,7 +249,7 @@ def load(data: bytes, policies: Mapping[str, Policy]) -> LedgerState | None:
     state.books.look()
     state.books.changed.clear()
     state.now_ms = content["now_ms"]
-    state.seen = {(tuple(s), tuple(v)): None for s, v in content["seen"]}
+    state.seen = {(tuple(s), tuple(v)): at_ms for s, v, at_ms in content["seen"]}
     announced = state.announced
     for raw in content["entries"]:
         entry = msgspec.convert(raw, Entry)

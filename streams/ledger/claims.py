@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sickbay.decisions import NUMA_UNKNOWN, Amount, Book, Entry
 from sickbay.facts import AllocationResult, ClaimObserved, DevicePublished, NodeAllocatableEntry
@@ -27,6 +27,9 @@ from streams.ledger.mapping import (
 )
 from streams.ledger.objects import Objects, Pod, containers_of, status_entries
 from streams.ledger.versions import allocation_of, pods_of
+
+#: Why an amount that was read was not entered.
+OUT_OF_RANGE: Final = "an amount out of range"
 
 
 class Part(NamedTuple):
@@ -124,7 +127,7 @@ def _recorded(found: Findings, objects: Objects, claim: ClaimObserved) -> Record
     by_pod: dict[str, Nanos] = {}
     for pod, place, entry in contenders:
         nanos, legal = readable(entry.mapping)
-        unclear = unclear or entry.shape == "unknown" or not legal
+        unclear = unclear or is_unclear(entry)
         contender = pod.uid if not place else f"{pod.uid}#{place + 1}"
         if entry.mapping:
             key = f"claim/{claim.claim_uid}"
@@ -136,7 +139,10 @@ def _recorded(found: Findings, objects: Objects, claim: ClaimObserved) -> Record
                 found.refuse(post, contender)
         elif mapping is None and not place and not (entry.per_pod or entry.per_container):
             mapping = {}
-        extra = entry_overhead(entry)
+        extra, readily = entry_overhead(entry)
+        if not (legal and readily):
+            unclear = True
+            found.hold("shape_unknown", f"{pod.fact.namespace}/{pod.fact.pod}", pod.at_ms, OUT_OF_RANGE)
         if extra:
             key = f"overhead/{claim.claim_uid}/{pod.uid}"
             post = _entry(claim, "recorded", key, split(nowhere(extra), pod.amounts.covered), pod)
@@ -154,13 +160,22 @@ def _recorded(found: Findings, objects: Objects, claim: ClaimObserved) -> Record
     return Recorded(mapping, by_pod, unclear)
 
 
-def entry_overhead(entry: NodeAllocatableEntry) -> Nanos:
-    """Return the overhead of a status entry: once for the Pod, and for each container that it names."""
-    extra, _ = readable(entry.per_pod)
+def is_unclear(entry: NodeAllocatableEntry) -> bool:
+    """Whether a status entry was not understood whole."""
+    return entry.shape == "unknown" or bool(entry.unknown_fields)
+
+
+def entry_overhead(entry: NodeAllocatableEntry) -> tuple[Nanos, bool]:
+    """Return the overhead of a status entry, once for the Pod and for each container that it names, and whether all of it may
+    be entered.
+    """
+    extra, legal = readable(entry.per_pod)
+    each, also_legal = readable(entry.per_container)
     containers = len(set(entry.containers))
-    for resource, nano in readable(entry.per_container)[0].items():
+    for resource, nano in each.items():
         extra[resource] = extra.get(resource, 0) + nano * containers
-    return {resource: nano for resource, nano in extra.items() if nano}
+    kept = {resource: nano for resource, nano in extra.items() if nano and within_limits(nano)}
+    return kept, legal and also_legal and all(map(within_limits, extra.values()))
 
 
 def _add(total: dict[str, Exact], amounts: Mapping[str, Exact], covered: frozenset[str]) -> None:
@@ -200,7 +215,9 @@ def _not_skipped(objects: Objects, claim: ClaimObserved, pods: list[Pod]) -> lis
             break
         first = fact
     consumers = pods_of(first)
-    return [pod for pod in pods if not consumers or pod.uid in consumers]
+    if len(consumers) < len(first.consumers):  # held by a group of Pods, whose members are not named
+        return pods
+    return [pod for pod in pods if pod.uid in consumers]
 
 
 def _derived(
@@ -214,7 +231,7 @@ def _derived(
     for part in parts:
         amounts = {r: n for r, n in part.amounts.items() if within_limits(n)}
         if len(amounts) != len(part.amounts):
-            found.hold("shape_unknown", _scope(claim), claim.observed_at_ms, "an amount out of range")
+            found.hold("shape_unknown", _scope(claim), claim.observed_at_ms, OUT_OF_RANGE)
         if not amounts:
             continue
         result = part.result

@@ -145,7 +145,9 @@ def _uncounted(view: View, pods: list[Pod], devices: list[DevicePublished | None
 
 
 def _used(claim: ClaimObserved) -> list[AllocationResult]:
-    return [result for result in claim.results if not result.admin_access]
+    """Return the results that count, a share that is listed twice once."""
+    used = {(r.device_id, r.share_id): r for r in reversed(claim.results) if not r.admin_access}
+    return list(reversed(used.values()))
 
 
 def _taken(view: View, result: AllocationResult) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 from sickbay.decisions import NUMA_UNKNOWN, Book, Entry
 from sickbay.facts import AllocationResult, ClaimObserved, DevicePublished, PoolObserved
 from sickbay.policy import Policy
-from streams.ledger.amounts import Exact, ceiling, counts, lines, nano_of, nowhere, within_limits
+from streams.ledger.amounts import Exact, counts, lines, nano_of, nowhere, within_limits
 from streams.ledger.findings import NEVER, Findings
 from streams.ledger.mapping import bucket_of
 from streams.ledger.objects import Objects
@@ -26,7 +26,7 @@ def find_node(objects: Objects) -> Findings:
             found.hold("slice_stale", "", fact.observed_at_ms, "the node is gone")
         return found
     supply = {r: nano_of(text) for r, text in node.allocatable.items() if counts(r)}
-    legal = {r: ceiling(r, nano) for r, nano in supply.items() if within_limits(nano)}
+    legal = {r: nano for r, nano in supply.items() if within_limits(nano)}
     found.enter(
         Entry(
             book="common", key=f"node/{node.node_uid}", account="supply", amounts=nowhere(legal),
@@ -75,7 +75,7 @@ def find_pool(objects: Objects, driver: str, pool: str, policy: Policy) -> Findi
             f" {'none' if fact.effective_generation is None else fact.effective_generation} counts"
         )
         found.hold("pool_incomplete", scope, since_ms, detail)
-        found.hold("slice_stale", scope, since_ms, detail, from_ms=since_ms + ledger.slice_stale_ms)
+        found.hold("slice_stale", scope, since_ms + ledger.slice_stale_ms, detail)
     _rebuilding(found, items, scope, ledger.rebuild_settle_ms)
     return found
 
@@ -113,7 +113,7 @@ def _rebuilding(found: Findings, items: list[Item], scope: str, settle_ms: int) 
         if not _present(before):
             whole = next((item.at_ms for item in items[place:] if _settled(item)), None)
             found.hold(
-                "driver_rebuilding", scope, after.at_ms, "its slices were gone and are back",
+                "driver_rebuilding", scope, before.at_ms, "its slices were gone and are back", from_ms=after.at_ms,
                 until_ms=NEVER if whole is None else whole + settle_ms,
             )  # fmt: skip
             continue

@@ -50,6 +50,8 @@ def members_of(device: DevicePublished, rules: Rules) -> Members:
     shape = device.node_allocatable_shape
     if shape is None or (rules != "exact" and shape not in (rules, "unknown")):
         return {}
+    if shape == "unknown":  # what could not be read is not the default of what was left out
+        return {resource: said for resource, said in device.node_allocatable.items() if said}
     return device.node_allocatable
 
 

@@ -281,9 +281,11 @@ class Objects:
         """Return every part that there may be something to say of."""
         return {source for source in self.kept if source[0] in _UNITS}
 
-    def forget(self, cut_ms: int) -> list[tuple[Source, Version]]:
-        """Forget what ended before ``cut_ms`` and versions that say nothing more; return the sources that are gone."""
-        gone: list[tuple[Source, Version]] = []
+    def forget(self, cut_ms: int) -> list[tuple[Source, Version, int]]:
+        """Forget what ended before ``cut_ms`` and versions that say nothing more; return the sources that are gone
+        with their last version and its time.
+        """
+        gone: list[tuple[Source, Version, int]] = []
         for source, kept in list(self.kept.items()):
             newest = kept.newest
             if len(kept.items) > 1:
@@ -305,7 +307,7 @@ class Objects:
                     continue
                 self._forget_device(source[1], newest.fact)
             del self.kept[source]
-            gone.append((source, newest.version))
+            gone.append((source, newest.version, newest.at_ms))
         return gone
 
     def _in_use(self, driver: str, pool: str) -> bool:

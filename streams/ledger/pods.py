@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from sickbay.decisions import Account, Amount, Book, Drift, Entry
 from sickbay.policy import Policy
 from streams.ledger.amounts import Exact, nowhere, texts, within_limits
-from streams.ledger.claims import entry_overhead, readable, split
+from streams.ledger.claims import OUT_OF_RANGE, entry_overhead, is_unclear, readable, split
 from streams.ledger.findings import Findings, TimedDrift
 from streams.ledger.objects import Objects, Pod, Unit
-from streams.ledger.requests import total_nano
+from streams.ledger.requests import PodAmounts, total_nano
 
 #: What of a Pod's refused values concerns the ledger, by the words of its path.
 _AMOUNT_PATHS: Final = ("requests", "allocatedResources", "overhead", "odeAllocatableResource")
@@ -36,16 +37,20 @@ def find_pod(objects: Objects, uid: str, policy: Policy, claims: Mapping[Unit, F
         found.hold(
             "shape_unknown", where, pod.at_ms, refused[0] if refused else "a request that is out of range"
         )
-    elif any(entry.shape == "unknown" for entry in fact.node_allocatable or ()):
+    elif any(is_unclear(entry) for entry in fact.node_allocatable or ()):
         found.hold(
             "shape_unknown", where, pod.at_ms, "a node-allocatable status that is not understood whole"
         )
     concerning = objects.concerning(pod) if pod.names or pod.uid in objects.by_pod else []
+    if len(legal) != len(own):
+        amounts = _without(amounts, own.keys() - legal.keys())
     if not (concerning or unresolved):
-        _round(found, pod, legal)
+        _round(found, pod, amounts, legal)
         return found
     for book in _BOOKS:
-        _adjust(found, concerning, pod, legal, book, unresolved if book == "recorded" else {}, claims)
+        _adjust(
+            found, concerning, pod, amounts, legal, book, unresolved if book == "recorded" else {}, claims
+        )
     return found
 
 
@@ -73,9 +78,9 @@ def _unresolved(found: Findings, objects: Objects, pod: Pod, grace_ms: int) -> d
         if objects.resolve(pod, entry.claim) is not None:
             continue
         nanos, legal = readable(entry.mapping)
-        if not legal:
-            found.hold("shape_unknown", f"{fact.namespace}/{fact.pod}", pod.at_ms, "an amount out of range")
-        extra = entry_overhead(entry)
+        extra, readily = entry_overhead(entry)
+        if not (legal and readily):
+            found.hold("shape_unknown", f"{fact.namespace}/{fact.pod}", pod.at_ms, OUT_OF_RANGE)
         base = f"?/{fact.namespace}/{entry.claim}/{pod.uid}"
         for account, part in _PARTS:
             amounts = nanos if account == "claims" else extra
@@ -94,7 +99,7 @@ def _unresolved(found: Findings, objects: Objects, pod: Pod, grace_ms: int) -> d
             both = {r: nanos.get(r, 0) + extra.get(r, 0) for r in {*nanos, *extra}}
             drift = Drift(
                 about=f"{fact.namespace}/{entry.claim}@{pod.uid}",
-                cause="shape_unknown" if entry.shape == "unknown" else "claim_unknown",
+                cause="claim_unknown",
                 namespace=fact.namespace,
                 claim=entry.claim,
                 pod=fact.pod,
@@ -107,9 +112,16 @@ def _unresolved(found: Findings, objects: Objects, pod: Pod, grace_ms: int) -> d
     return total
 
 
-def _round(found: Findings, pod: Pod, own: Mapping[str, int]) -> None:
+def _without(amounts: PodAmounts, refused: AbstractSet[str]) -> PodAmounts:
+    """Return what a Pod asks for but for resources whose amount was refused."""
+    parts = (amounts.own, amounts.floor, amounts.overhead)
+    own, floor, overhead = ({r: n for r, n in part.items() if r not in refused} for part in parts)
+    return PodAmounts(own, floor, overhead, amounts.covered)
+
+
+def _round(found: Findings, pod: Pod, amounts: PodAmounts, own: Mapping[str, int]) -> None:
     """Enter what rounding adds to a Pod without claims, the same in both books."""
-    difference = {r: total_nano(pod.amounts, r, 0) - nano for r, nano in own.items()}
+    difference = {r: total_nano(amounts, r, 0) - nano for r, nano in own.items()}
     if any(difference.values()):
         for book in _BOOKS:
             found.enter(_entry(pod, book, f"adjustment/{pod.uid}", "adjustment", nowhere(difference)))
@@ -119,6 +131,7 @@ def _adjust(
     found: Findings,
     concerning: list[str],
     pod: Pod,
+    amounts: PodAmounts,
     own: Mapping[str, int],
     book: Book,
     unresolved: Mapping[str, int],
@@ -138,7 +151,6 @@ def _adjust(
             exact[resource] = exact.get(resource, 0) + share
         for resource, nano in borne[1].items():
             entered[resource] = entered.get(resource, 0) + nano
-    amounts = pod.amounts
     difference: dict[str, Exact] = {}
     for resource in {*exact, *entered, *amounts.floor}:
         total = total_nano(amounts, resource, exact.get(resource, 0))

@@ -53,7 +53,8 @@ class LedgerState:
         #: Changes that fell due at a time that has passed, in order.
         self.outbox: list[Decision] = []
         self.late: list[Fact] = []
-        self.seen: dict[tuple[Source, Version], None] = {}
+        #: ``(source, version)`` to the time when it became true.
+        self.seen: dict[tuple[Source, Version], int] = {}
         self._trim_above = _TRIM_ABOVE
 
     @property
@@ -92,8 +93,8 @@ class LedgerState:
 
     def trim(self) -> None:
         """Forget what ended before the lateness horizon; nothing that is announced hangs on it."""
-        for source, version in self.books.objects.forget(self.cut_ms):
-            self._remember(source, version)
+        for source, version, at_ms in self.books.objects.forget(self.cut_ms):
+            self._remember(source, version, at_ms)
 
     def trim_if_full(self) -> None:
         """Forget once there is much to forget."""
@@ -101,11 +102,11 @@ class LedgerState:
             self.trim()
             self._trim_above = max(_TRIM_ABOVE, 2 * len(self.books.objects.kept))
 
-    def _remember(self, source: Source, version: Version) -> None:
-        self.seen.pop((source, version), None)
-        self.seen[source, version] = None
-        while len(self.seen) > _SEEN_LIMIT:
-            del self.seen[next(iter(self.seen))]
+    def _remember(self, source: Source, version: Version, at_ms: int) -> None:
+        """Keep a version, and forget what became true first; so the order of arrival does not show."""
+        self.seen[source, version] = at_ms
+        if len(self.seen) > _SEEN_LIMIT:
+            del self.seen[min(self.seen, key=lambda known: (self.seen[known], known))]
 
     # --- facts ---
 
@@ -148,5 +149,5 @@ class LedgerState:
         known = known or any(s == source and version <= v for s, v in self.seen)
         if known or not reports_lateness(source):
             return
-        self._remember(source, version)
+        self._remember(source, version, fact.observed_at_ms)
         self.late.append(fact)
