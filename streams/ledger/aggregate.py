@@ -129,6 +129,21 @@ def _late(state: LedgerState, fact: Fact) -> AlertRaised:
     )
 
 
+def _same(one: Entry | None, two: Entry | None) -> bool:
+    """Whether two entries say the same, whatever their times."""
+    if one is None or two is None:
+        return one is two
+    return (
+        one.amounts == two.amounts
+        and one.covered == two.covered
+        and one.account == two.account
+        and (one.namespace, one.pod, one.pod_uid) == (two.namespace, two.pod, two.pod_uid)
+        and (one.claim, one.claim_uid) == (two.claim, two.claim_uid)
+        and (one.device_id, one.share_id) == (two.device_id, two.share_id)
+        and one.mapping_version == two.mapping_version
+    )
+
+
 def _timeless(entry: Entry | None) -> Entry | None:
     return None if entry is None else msgspec.structs.replace(entry, at_ms=0)
 
@@ -139,7 +154,7 @@ def _entries(state: LedgerState, at_ms: int) -> list[Decision]:
     posts: list[Decision] = []
     for key in sorted(state.books.changed_entries()):
         before, after = state.announced.entries.get(key), state.books.entry(key)
-        if _timeless(before) == _timeless(after):
+        if _same(before, after):
             continue
         if before is not None:
             when = max(at_ms, before.at_ms)
@@ -159,7 +174,7 @@ def _refusals(state: LedgerState, at_ms: int) -> list[Decision]:
     out: list[Decision] = []
     for key in sorted(state.books.changed_refusals()):
         before, after = state.announced.refused.get(key), state.books.refusal(key)
-        if _timeless(before) == _timeless(after):
+        if _same(before, after):
             continue
         if before is not None:
             out.append(

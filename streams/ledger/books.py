@@ -100,7 +100,8 @@ class Books:
                     del index[key]
         for key, value in new.items():
             index.setdefault(key, {})[unit] = value
-            self.changed.add((what, key))
+            if old.get(key) != value:
+                self.changed.add((what, key))
 
     @property
     def emulate(self) -> str:

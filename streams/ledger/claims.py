@@ -26,7 +26,6 @@ from streams.ledger.mapping import (
     version_of,
 )
 from streams.ledger.objects import Objects, Pod, containers_of, status_entries
-from streams.ledger.versions import allocation_of, pods_of
 
 #: Why an amount that was read was not entered.
 OUT_OF_RANGE: Final = "an amount out of range"
@@ -51,15 +50,15 @@ def find_claim(objects: Objects, uid: str, policy: Policy) -> Findings:
         return found
     pods = objects.linked(claim)
     rules = policy.ledger.emulate
-    recorded = _recorded(found, objects, claim)
-    counting = pods if rules != "1.36" else _not_skipped(objects, claim, pods)
+    speakers = objects.speakers(claim, pods)
+    recorded = _recorded(found, claim, speakers)
+    counting = pods if rules != "1.36" else objects.not_skipped(claim, pods)
     parts = _parts(objects, claim, rules)
     _derived(found, claim, parts, counting, rules)
     _holds(found, objects, claim, pods, recorded)
     _probable_duplicates(found, claim, parts, counting)
     numa.find(found, objects, claim, policy.reading.numa_attributes)
-    skipped = frozenset(pod.uid for pod in pods) - {pod.uid for pod in _not_skipped(objects, claim, pods)}
-    view = View(objects, claim, pods, rules, frozenset(pod.uid for pod in counting), skipped, recorded)
+    view = View(objects, claim, pods, speakers, rules, frozenset(pod.uid for pod in counting), recorded)
     found.drifts += compare(view, policy.ledger.drift_grace_ms)
     return found
 
@@ -113,11 +112,11 @@ def readable(amounts: Mapping[str, str]) -> tuple[Nanos, bool]:
 # --- the recorded book ---
 
 
-def _recorded(found: Findings, objects: Objects, claim: ClaimObserved) -> Recorded:
+def _recorded(found: Findings, claim: ClaimObserved, speakers: list[Pod]) -> Recorded:
     """Enter what was recorded and return it."""
     contenders = [
         (pod, place, entry)
-        for pod in objects.speakers(claim)
+        for pod in speakers
         for place, entry in enumerate(status_entries(pod, claim.claim))
     ]
     unclear = False
@@ -206,20 +205,6 @@ def _parts(objects: Objects, claim: ClaimObserved, rules: Rules) -> list[Part]:
     return parts
 
 
-def _not_skipped(objects: Objects, claim: ClaimObserved, pods: list[Pod]) -> list[Pod]:
-    """Return the Pods for which the 1.36 scheduler counted: consumers already when the allocation was made."""
-    first = claim
-    for item in reversed(objects.items("claim", claim.claim_uid)):
-        fact = item.fact
-        if not isinstance(fact, ClaimObserved) or allocation_of(fact) != allocation_of(claim):
-            break
-        first = fact
-    consumers = pods_of(first)
-    if len(consumers) < len(first.consumers):  # held by a group of Pods, whose members are not named
-        return pods
-    return [pod for pod in pods if pod.uid in consumers]
-
-
 def _derived(
     found: Findings, claim: ClaimObserved, parts: list[Part], counting: list[Pod], rules: Rules
 ) -> None:
@@ -272,6 +257,8 @@ def _overhead(
             if within_limits(nano):
                 place = (resource, _bucket(part))
                 total[place] = total.get(place, 0) + nano
+    if not total:
+        return total
     said = lines((resource, bucket, nano) for (resource, bucket), nano in total.items())
     key = f"overhead/{claim.claim_uid}/{pod.uid}"
     found.enter(_entry(claim, "derived", key, split(said, pod.amounts.covered), pod))

@@ -41,11 +41,11 @@ class View(NamedTuple):
     claim: ClaimObserved
     #: The Pods that count and that it belongs to.
     pods: list[Pod]
+    #: Those whose status speaks of it.
+    speakers: list[Pod]
     rules: Rules
     #: Those of them, by uid, for which the rules count it.
     counting: frozenset[str]
-    #: Those of them, by uid, that came after the allocation.
-    skipped: frozenset[str]
     recorded: Recorded
 
 
@@ -55,28 +55,27 @@ def compare(view: View, grace_ms: int) -> list[TimedDrift]:
     about = f"{claim.namespace}/{claim.claim}"
     current = _current(view)
     found: list[Drift] = []
-    exact = _mapping(view, "exact", current) if view.pods else {}
     derived = _mapping(view, view.rules, current) if view.counting else {}
+    is_exact = view.rules == "exact"
+    exact = derived if is_exact else _mapping(view, "exact", current) if view.pods else {}
     drift = _drift(view, about, None, view.recorded.mapping, derived, exact)
     if drift is not None:
         found.append(drift)
     bearer = {pod.uid: pod for pod in view.pods}
     for uid in sorted({*bearer, *view.recorded.overhead}):
         pod = bearer.get(uid)
-        here = _overhead(view, "exact", current, pod) if pod else {}
         counted = _overhead(view, view.rules, current, pod) if pod and uid in view.counting else {}
+        here = counted if is_exact else _overhead(view, "exact", current, pod) if pod else {}
         drift = _drift(view, f"{about}@{uid}", pod, view.recorded.overhead.get(uid), counted, here)
         if drift is not None:
             found.append(drift)
+    if not found:
+        return []
     since_ms = max(
-        [claim.observed_at_ms, *(p.at_ms for p in {**bearer, **_speakers(view)}.values())]
+        [claim.observed_at_ms, *(pod.at_ms for pod in (*view.pods, *view.speakers))]
         + [i[-1].at_ms for r in claim.results if (i := view.objects.items("device", r.device_id))]
     )
     return [TimedDrift(drift, since_ms + grace_ms) for drift in found]
-
-
-def _speakers(view: View) -> dict[str, Pod]:
-    return {pod.uid: pod for pod in view.objects.speakers(view.claim)}
 
 
 def _drift(
@@ -136,7 +135,8 @@ def _cause(view: View, pod: Pod | None, said: Nanos | None, target: Nanos) -> Dr
 
 def _uncounted(view: View, pods: list[Pod], devices: list[DevicePublished | None]) -> DriftCause:
     """Return why nothing was recorded although something is used."""
-    if any(pod.uid in view.skipped for pod in pods):
+    counted = {pod.uid for pod in view.objects.not_skipped(view.claim, view.pods)}
+    if any(pod.uid not in counted for pod in pods):
         return "allocated_before_counting"
     old = any(device is not None and device.node_allocatable_shape == "1.36" for device in devices)
     if old and not _mapping(view, "1.36", _current(view)):

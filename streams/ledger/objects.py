@@ -22,7 +22,16 @@ from sickbay.facts import (
     WatchGapFound,
 )
 from streams.ledger.requests import PodAmounts, pod_amounts
-from streams.ledger.versions import Item, Kept, Source, Version, has_history, is_ended, pods_of
+from streams.ledger.versions import (
+    Item,
+    Kept,
+    Source,
+    Version,
+    allocation_of,
+    has_history,
+    is_ended,
+    pods_of,
+)
 
 #: What is looked at as one: ``("claim", uid)`` and the like.
 Unit: TypeAlias = tuple[str, ...]
@@ -72,6 +81,8 @@ class Objects:
         self.pods: dict[str, Pod] = {}
         #: Claims that have an allocation here, by uid.
         self.claims: dict[str, ClaimObserved] = {}
+        #: Of those claims, the uids of the Pods among their consumers.
+        self.consumers: dict[str, frozenset[str]] = {}
         self.by_name: dict[tuple[str, str], set[str]] = {}
         self.by_pod: dict[str, set[str]] = {}
         self.naming: dict[tuple[str, str], set[str]] = {}
@@ -146,7 +157,7 @@ class Objects:
 
     def linked(self, claim: ClaimObserved) -> list[Pod]:
         """Return the Pods that count here and that a claim belongs to, by uid."""
-        consumers = pods_of(claim)
+        consumers = self.consumers[claim.claim_uid]
         uids = set(consumers)
         if claim.owner.startswith("Pod/"):
             uids.add(claim.owner[4:])
@@ -161,15 +172,32 @@ class Objects:
         does not can only mean the claim that is there.
         """
         found = [self.claims[uid] for uid in self.by_name.get((pod.fact.namespace, name), ())]
-        mine = [c for c in found if pod.uid in pods_of(c) or c.owner == f"Pod/{pod.uid}"]
-        free = [c for c in found if not pods_of(c)]
+        if not found:
+            return None
+        consumers = self.consumers
+        mine = [c for c in found if pod.uid in consumers[c.claim_uid] or c.owner == f"Pod/{pod.uid}"]
+        free = [c for c in found if not consumers[c.claim_uid]]
         is_its_own = name in pod.references or name == pod.fact.extended_claim
         candidates = mine or free or ([] if is_its_own else found)
         return max(candidates, key=lambda c: (c.epoch, c.rv, c.claim_uid), default=None)
 
-    def speakers(self, claim: ClaimObserved) -> list[Pod]:
+    def not_skipped(self, claim: ClaimObserved, pods: list[Pod]) -> list[Pod]:
+        """Return the Pods for which the 1.36 scheduler counted a claim: consumers already when the allocation was made."""
+        first, allocation = claim, None
+        for item in reversed(self.items("claim", claim.claim_uid)):
+            if not isinstance(item.fact, ClaimObserved):
+                break
+            allocation = allocation_of(item.fact) if allocation is None else allocation
+            if allocation_of(item.fact) != allocation:
+                break
+            first = item.fact
+        consumers = pods_of(first)
+        if len(consumers) < len(first.consumers):  # held by a group of Pods, whose members are not named
+            return pods
+        return [pod for pod in pods if pod.uid in consumers]
+
+    def speakers(self, claim: ClaimObserved, mine: list[Pod]) -> list[Pod]:
         """Return the Pods that count here and whose status speaks of a claim, those that it belongs to first."""
-        mine = self.linked(claim)
         others = sorted(self.naming.get((claim.namespace, claim.claim), set()) - {pod.uid for pod in mine})
         return [
             pod
@@ -247,6 +275,7 @@ class Objects:
         before = self.claims.pop(uid, None)
         fact = self.newest("claim", uid)
         after = fact if isinstance(fact, ClaimObserved) else None
+        self.consumers.pop(uid, None)
         if isinstance(fact, ClaimGone):
             name = (fact.namespace, fact.claim)
             self.left_ms[name] = max(self.left_ms.get(name, 0), fact.observed_at_ms)
@@ -263,12 +292,15 @@ class Objects:
             # who else is meant by the name, or holds the device, may be another now
             self.dirty |= {("claim", other) for other in self.by_name.get(key, ())}
             for result in claim.results:
+                device_id = result.device_id
                 if not result.admin_access:
-                    _index(self.holders, result.device_id, uid, add=add)
-                self.dirty.add(("device", result.device_id))
-                self.dirty |= {("claim", other) for other in self.holders.get(result.device_id, ())}
+                    _index(self.holders, device_id, uid, add=add)
+                self.dirty.add(("device", device_id))
+                if self.exclusive(device_id, result.share_id):
+                    self.dirty |= {("claim", other) for other in self.holders.get(device_id, ())}
         if after is not None:
             self.claims[uid] = after
+            self.consumers[uid] = pods_of(after)
 
     def _device(self, device_id: str) -> None:
         self.dirty.add(("device", device_id))
