@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final, Literal, TypeVar
 
-from sickbay.decisions import Drift, Entry, Hold
+from sickbay.decisions import Entry, Hold
 from sickbay.policy import Policy
 from streams.ledger.claims import find_claim
 from streams.ledger.findings import NEVER, NOTHING, EntryKey, Findings, RefusalKey, TimedDrift, TimedHold
@@ -143,16 +143,16 @@ class Books:
         """Return the alerts that may have changed."""
         return [key for what, key in self.changed if what == _ALERT]
 
-    def drifts(self, now_ms: int, shown: Container[str]) -> dict[str, Drift]:
+    def drifts(self, now_ms: int, shown: Container[str]) -> dict[str, TimedDrift]:
         """Return the differences that are more than the objects following one another.
 
         One that was ``shown`` stands while it lasts, even if something it rests on changed a moment ago.
         """
-        found: dict[str, Drift] = {}
+        found: dict[str, TimedDrift] = {}
         for unit in sorted(self._drifts):
-            for drift, from_ms in self._drifts[unit]:
-                if from_ms <= now_ms or drift.about in shown:
-                    found.setdefault(drift.about, drift)
+            for timed in self._drifts[unit]:
+                if timed.from_ms <= now_ms or timed.drift.about in shown:
+                    found.setdefault(timed.drift.about, timed)
         return found
 
     # --- the verdict ---
@@ -170,7 +170,7 @@ class Books:
             return "stable"
         return "canary" if node.labels.get(ledger.canary_label) in ledger.canary_values else "stable"
 
-    def holds(self, now_ms: int, drifts: Mapping[str, Drift]) -> tuple[Hold, ...]:
+    def holds(self, now_ms: int, drifts: Mapping[str, TimedDrift]) -> tuple[Hold, ...]:
         """Return every reason to hold that applies, one for each reason and scope; ``drifts`` are those that stand."""
         found: dict[tuple[str, str], Hold] = {}
         for timed in self._timed_holds():
@@ -179,9 +179,10 @@ class Books:
                 found.setdefault((hold.reason, hold.scope), hold)
         on_drift = self._policy.ledger.hold_on_drift
         if on_drift != "never":
-            for about, drift in drifts.items():
+            for about, (drift, from_ms) in drifts.items():
                 if on_drift == "any" or not drift.explained:
-                    hold = Hold(reason="drift", scope=about, since_ms=now_ms, detail=drift.cause)
+                    since_ms = min(from_ms, now_ms)
+                    hold = Hold(reason="drift", scope=about, since_ms=since_ms, detail=drift.cause)
                     found.setdefault((hold.reason, hold.scope), hold)
         return tuple(found[key] for key in sorted(found))
 

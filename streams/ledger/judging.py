@@ -61,7 +61,7 @@ def standing_of(decision: VerdictChanged) -> Standing:
 def drifts(node: str, books: Books, shown: Shown, now_ms: int) -> list[Decision]:
     """Return what to say so that the differences that are shown are those that stand."""
     out: list[Decision] = []
-    target = books.drifts(now_ms, shown.drifts)
+    target = {about: timed.drift for about, timed in books.drifts(now_ms, shown.drifts).items()}
     out += [
         DriftCleared(node=node, at_ms=now_ms, drift=shown.drifts[about])
         for about in sorted(shown.drifts.keys() - target.keys())

@@ -106,7 +106,9 @@ def _unresolved(found: Findings, objects: Objects, pod: Pod, grace_ms: int) -> d
                 pod_uid=pod.uid,
                 recorded=texts(both),
             )
-            since_ms = max(pod.at_ms, objects.left_ms.get((fact.namespace, entry.claim), 0))
+            name = (fact.namespace, entry.claim)
+            known = [objects.claims[uid].observed_at_ms for uid in objects.by_name.get(name, ())]
+            since_ms = max(pod.at_ms, objects.left_ms.get(name, 0), *known)
             found.drifts.append(TimedDrift(drift, since_ms + grace_ms))
         seen.add(entry.claim)
     return total

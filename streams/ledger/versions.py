@@ -84,7 +84,7 @@ def _essence(fact: Fact) -> object:
     """Return what a history is kept for; a version that only repeats it may be forgotten."""
     match fact:
         case ClaimObserved():
-            return allocation_of(fact), pods_of(fact)
+            return allocation_of(fact)
         case DevicePublished():
             return fact.node_allocatable_shape, tuple(
                 (resource, tuple(sorted(members.items())))
