@@ -23,9 +23,15 @@ _COMMANDS = {
     "timeline": "questions:timeline",
     "explain": "questions:explain",
     "audit": "questions:audit",
+    "ledger": "ledger:ledger",
+    "report": "reporting:report",
+    "promotion": "promoting:promotion",
     "verify": "verifying:verify",
     "hold": "requesting:hold",
     "release": "requesting:release",
+    "gate": "gating:gate",
+    "export": "exporting:export",
+    "import": "exporting:import_",
     "migrate": "keeping:migrate",
     "rebuild": "keeping:rebuild",
 }
@@ -67,7 +73,7 @@ def cli(verbose: bool) -> None:
 
     \b
     Exit codes: 0 done; 1 failed; 2 wrong input or usage; 3 done, but something was parked; 4 an event this build cannot read;
-    5 the store cannot be used; 6 verify found a difference; 130 interrupted.
+    5 the store cannot be used; 6 verify, rebuild or import found a difference; 130 interrupted.
     """
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,

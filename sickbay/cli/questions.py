@@ -10,9 +10,10 @@ import msgspec
 from projections import explain as explaining
 from projections.audit import AUDIT_VIEWS, audit_view
 from projections.engine import Store
+from projections.places import Place
 from projections.records import LogRecord
 from sickbay.cli import output
-from sickbay.cli.options import as_of_option, db_option, open_store
+from sickbay.cli.options import as_of_option, db_option, known_at, known_at_option, open_store
 from sickbay.decisions import CustodyDecision, Decision
 from sickbay.errors import NotFoundError
 from sickbay.facts import DeviceHealthObserved, DevicePublished, Fact
@@ -26,12 +27,19 @@ _EPISODE_COLUMNS = (
 @click.command()
 @db_option
 @as_of_option
+@known_at_option
 @click.option("--open", "only_open", is_flag=True, help="Only those that are open.")
 @click.option("--node", help="Only of this node.")
 @click.option("--device", help="Only of this device.")
 @output.output_option
 def episodes(
-    db: str, as_of_ms: int | None, only_open: bool, node: str | None, device: str | None, form: str
+    db: Place,
+    as_of_ms: int | None,
+    known: dict[int, int] | int | None,
+    only_open: bool,
+    node: str | None,
+    device: str | None,
+    form: str,
 ) -> None:
     """List quarantine episodes.
 
@@ -39,6 +47,7 @@ def episodes(
     Examples:
       sickbay episodes
       sickbay episodes --open --as-of 2026-07-01T09:00:00Z --output json
+      sickbay episodes --known-at 0:120,3:64
     """
     view = audit_view("episodes")
     where = {k: v for k, v in (("node", node), ("device_id", device)) if v is not None}
@@ -46,7 +55,9 @@ def episodes(
     with open_store(db) as store, store.reading() as connection:
         rows = (
             dict(zip(view.columns, row, strict=True))
-            for row in view.rows(connection, as_of_ms=as_of_ms, where=where)
+            for row in view.rows(
+                connection, as_of_ms=as_of_ms, known_at=known_at(store, known, node), where=where
+            )
         )
         wanted = ([row[c] for c in columns] for row in rows if not only_open or row["closed_at_ms"] is None)
         output.print_rows(columns, wanted, form, empty="no episode")
@@ -106,7 +117,7 @@ def _timeline_row(record: LogRecord) -> tuple[Any, ...]:
 @as_of_option
 @click.option("--node", help="The node, where one device id stands on several.")
 @output.output_option
-def timeline(device: str, db: str, as_of_ms: int | None, node: str | None, form: str) -> None:
+def timeline(device: str, db: Place, as_of_ms: int | None, node: str | None, form: str) -> None:
     """Show everything the log says of DEVICE, facts and decisions, in log order.
 
     DEVICE is an id as the other commands print it: dra:DRIVER/POOL/DEVICE or plugin:RESOURCE/ID.
@@ -146,7 +157,7 @@ def find_episode(store: Store, wanted: str) -> str:
 @db_option
 @as_of_option
 @output.output_option
-def explain(episode: str, db: str, as_of_ms: int | None, form: str) -> None:
+def explain(episode: str, db: Place, as_of_ms: int | None, form: str) -> None:
     """Explain an EPISODE: fact, decision, consequence, with the evidence and the policy clause that decided.
 
     EPISODE is an id, an unambiguous beginning of one, or `last`.
@@ -244,6 +255,7 @@ def _tell(found: explaining.Explanation, steps: list[explaining.Step]) -> None:
 @click.argument("name", required=False)
 @db_option
 @as_of_option
+@known_at_option
 @click.option(
     "--where",
     multiple=True,
@@ -253,7 +265,13 @@ def _tell(found: explaining.Explanation, steps: list[explaining.Step]) -> None:
 @click.option("--limit", type=click.IntRange(1), help="At most this many rows.")
 @output.output_option
 def audit(
-    name: str | None, db: str, as_of_ms: int | None, where: tuple[str, ...], limit: int | None, form: str
+    name: str | None,
+    db: Place,
+    as_of_ms: int | None,
+    known: dict[int, int] | int | None,
+    where: tuple[str, ...],
+    limit: int | None,
+    form: str,
 ) -> None:
     """Answer an audit view by NAME; without one, list the views.
 
@@ -263,7 +281,7 @@ def audit(
     Examples:
       sickbay audit
       sickbay audit transitions --where node=gpu-a1 --output csv
-      sickbay audit devices --as-of 2026-07-01T09:00:00Z
+      sickbay audit devices --as-of 2026-07-01T09:00:00Z --known-at 0:120,3:64
     """
     if name is None:
         output.print_rows(("view", "answers"), ((v.name, v.doc) for v in AUDIT_VIEWS.values()), form)
@@ -276,5 +294,11 @@ def audit(
             raise click.UsageError(f"--where {condition}: write COLUMN=VALUE")
         conditions[column] = value
     with open_store(db) as store, store.reading() as connection:
-        rows = view.rows(connection, as_of_ms=as_of_ms, where=conditions, limit=limit)
+        rows = view.rows(
+            connection,
+            as_of_ms=as_of_ms,
+            known_at=known_at(store, known, str(conditions["node"]) if "node" in conditions else None),
+            where=conditions,
+            limit=limit,
+        )
         output.print_rows(view.columns, rows, form)

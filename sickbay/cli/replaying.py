@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,7 +16,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from ingest.recording import open_recording
 from projections.audit import audit_view
 from projections.engine import Store
+from projections.places import Place
 from sickbay.cli import output
+from sickbay.cli.differing import differences
+from sickbay.cli.ledger_rows import Reading
 from sickbay.cli.options import MOMENT, db_option, policy_option, read_policy
 from sickbay.cli.pipeline import Options, Outcome, Replay
 from sickbay.policy import Policy
@@ -84,7 +87,7 @@ def _progress(quiet: bool) -> Iterator[Any]:
 @output.output_option
 def replay(
     files: tuple[str, ...],
-    db: str,
+    db: Place,
     policy_path: str | None,
     from_ms: int | None,
     until_ms: int | None,
@@ -133,6 +136,10 @@ def _summary(store: Store, outcome: Outcome, policy: Policy) -> dict[str, Any]:
         opened = sum(1 for _ in audit_view("open-episodes").rows(connection))
         incidents = sum(1 for _ in audit_view("node-incidents").rows(connection))
         transitions = sum(1 for _ in audit_view("transitions").rows(connection))
+        reading = Reading(connection)
+        on_hold = sum(1 for _ in reading.verdicts({"verdict": "hold"}))
+        drifts = sum(1 for row in reading.rows("ledger-drift") if row["ended_at_ms"] is None)
+        refused = sum(1 for row in reading.rows("ledger-duplicates") if row["withdrawn_at_ms"] is None)
     return {
         "frames": outcome.frames,
         "facts": outcome.facts,
@@ -140,6 +147,9 @@ def _summary(store: Store, outcome: Outcome, policy: Policy) -> dict[str, Any]:
         "episodes": episodes,
         "open_episodes": opened,
         "node_incidents": incidents,
+        "nodes_on_hold": on_hold,
+        "open_drifts": drifts,
+        "refused_duplicates": refused,
         "parked": outcome.parked,
         "passed_over": dict(sorted(outcome.ignored.items())),
         "from": format_time_ms(outcome.first_ms or 0),
@@ -149,7 +159,7 @@ def _summary(store: Store, outcome: Outcome, policy: Policy) -> dict[str, Any]:
     }
 
 
-def _report(summary: dict[str, Any], outcome: Outcome, db: str, form: str) -> None:
+def _report(summary: dict[str, Any], outcome: Outcome, db: Place, form: str) -> None:
     if form == "json":
         output.print_json(summary)
         return
@@ -166,112 +176,16 @@ def _report(summary: dict[str, Any], outcome: Outcome, db: str, form: str) -> No
         f"{summary['episodes']} episodes ({summary['open_episodes']} open), {summary['node_incidents']} node incidents;"
         f" the store is {db}"
     )
+    output.line(
+        f"ledger: {summary['nodes_on_hold']} nodes on hold, {summary['open_drifts']} differences between the books,"
+        f" {summary['refused_duplicates']} refused duplicates"
+    )
     for reason, count in summary["passed_over"].items():
         output.note(f"passed over: {count} x {reason}")
     if outcome.parked:
         output.note(
             f"parked: {outcome.parked} that could not be used; `sickbay audit parked --db {db}` shows them"
         )
-
-
-class Difference(NamedTuple):
-    """One device that the other policy treats otherwise."""
-
-    change: str
-    node: str
-    device_id: str
-    what: str
-    under_base: str
-    under_other: str
-
-
-_EPISODE_FIELDS = (
-    "opened_at_ms",
-    "return_at_ms",
-    "observing_at_ms",
-    "closed_at_ms",
-    "outcome",
-    "flap_count",
-    "verification",
-)
-
-_INCIDENT_FIELDS = ("cause", "scope", "opened_at_ms", "closed_at_ms", "outcome")
-_MOVE_FIELDS = ("namespace", "pod", "planned_at_ms", "state", "finished_at_ms", "outcome")
-
-
-def _episodes(store: Store) -> dict[Any, dict[str, Any]]:
-    view = audit_view("episodes")
-    with store.reading() as connection:
-        rows = [dict(zip(view.columns, row, strict=True)) for row in view.rows(connection)]
-    return {row["episode_id"]: row for row in rows}
-
-
-def _doubts(store: Store) -> dict[Any, dict[str, Any]]:
-    view = audit_view("unknown-duration")
-    with store.reading() as connection:
-        rows = [dict(zip(view.columns, row, strict=True)) for row in view.rows(connection)]
-    return {(row["node"], row["device_id"], row["unknown_since_ms"]): row for row in rows}
-
-
-def _incidents(store: Store) -> dict[Any, dict[str, Any]]:
-    view = audit_view("node-incidents")
-    with store.reading() as connection:
-        rows = [dict(zip(view.columns, row, strict=True)) for row in view.rows(connection)]
-    return {row["incident_id"]: row | {"device_id": ""} for row in rows}
-
-
-def _moves(store: Store) -> dict[Any, dict[str, Any]]:
-    view = audit_view("moves")
-    with store.reading() as connection:
-        rows = [dict(zip(view.columns, row, strict=True)) for row in view.rows(connection)]
-    return {row["move_id"]: row for row in rows}
-
-
-def _told(row: dict[str, Any], fields: tuple[str, ...]) -> str:
-    parts = [f"{output.name_of(f)} {output.shown(f, row[f])}" for f in fields if row.get(f) not in (None, "")]
-    return ", ".join(parts)
-
-
-def differences(base: Store, other: Store) -> list[Difference]:
-    """Return the episodes, Unknown runs, node incidents and moves of workloads that appear, vanish or move between two stores
-    of one recording.
-    """
-    found: list[Difference] = []
-    for what, left, right, fields in (
-        ("episode", _episodes(base), _episodes(other), _EPISODE_FIELDS),
-        ("unknown run", _doubts(base), _doubts(other), ("unknown_since_ms", "ended_ms", "restricted")),
-        ("node incident", _incidents(base), _incidents(other), _INCIDENT_FIELDS),
-        ("move", _moves(base), _moves(other), _MOVE_FIELDS),
-    ):
-        for key in sorted(left.keys() | right.keys(), key=str):
-            one, two = left.get(key), right.get(key)
-            row = one or two
-            assert row is not None
-            if one is not None and two is not None:
-                changed = tuple(f for f in fields if one.get(f) != two.get(f))
-                if changed:
-                    found.append(
-                        Difference(
-                            "moves",
-                            row["node"],
-                            row["device_id"],
-                            what,
-                            _told(one, changed),
-                            _told(two, changed),
-                        )
-                    )
-            else:
-                found.append(
-                    Difference(
-                        "vanishes" if one else "appears",
-                        row["node"],
-                        row["device_id"],
-                        what,
-                        _told(one, fields) if one else "",
-                        _told(two, fields) if two else "",
-                    )
-                )
-    return sorted(found)
 
 
 @click.command("what-if")
@@ -303,8 +217,8 @@ def what_if(
     workers: int | None,
     form: str,
 ) -> None:
-    """Decide recordings again under another policy and show which episodes, Unknown runs, node incidents and moves of workloads
-    appear, vanish or move.
+    """Decide recordings again under another policy and show which episodes, Unknown runs, node incidents, moves of workloads,
+    holds of nodes and differences between the books of the ledger appear, vanish or move.
 
     Nothing is written to a store: the result is a difference, never history.
 
@@ -348,7 +262,7 @@ def what_if(
         ),
         found,
         form,
-        empty="no episode, Unknown run, node incident or move differs",
+        empty="no episode, Unknown run, node incident, move, hold or difference of the ledger differs",
     )
     if outcome.parked:
         output.note(f"parked: {outcome.parked} that could not be used, under both policies alike")

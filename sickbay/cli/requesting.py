@@ -7,51 +7,105 @@ writer at a time, and a request that finds the log moved on is folded again over
 from __future__ import annotations
 
 import getpass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import click
 
 from projections.audit import audit_view
+from projections.chain import first_head, next_hash
 from projections.engine import Store
+from projections.log import Position
+from projections.places import Place
 from projections.records import LogRecord
 from sickbay.cli import output
 from sickbay.cli.folding import Fold
 from sickbay.cli.options import MOMENT, db_option
 from sickbay.cli.questions import find_episode
 from sickbay.clock import SystemClock
-from sickbay.codec import open_envelope
+from sickbay.codec import fact_id, open_envelope
 from sickbay.decisions import CustodyDecision
 from sickbay.envelope import derived_id, partition_of
 from sickbay.errors import InputError, NotFoundError, StoreError
 from sickbay.facts import Fact, HoldRequested, ReleaseRequested
 from sickbay.timestamps import format_time_ms
 
-_actor = click.option("--actor", default=getpass.getuser, show_default="your user name", help="Who asks.")
-_reason = click.option("--reason", required=True, help="Why; it stands in the audit for ever.")
-_at = click.option(
+#: Times that a request is folded over a log that moves on meanwhile.
+_ATTEMPTS = 3
+
+actor_option = click.option(
+    "--actor", default=getpass.getuser, show_default="your user name", help="Who asks."
+)
+reason_option = click.option("--reason", required=True, help="Why; it stands in the audit for ever.")
+at_option = click.option(
     "--at", "at_ms", type=MOMENT, help="When it was asked, for a store of the past.  [default: now]"
 )
 _form = output.output_option
 
 
-def ask(store: Store, node: str, request: Fact) -> list[CustodyDecision]:
-    """Append a request to the partition of its node with what it leads to, and return the decisions on devices.
+def append(
+    store: Store, requests: Mapping[int, Fact], *, check: Callable[[Fold], object] | None = None
+) -> tuple[Fold, list[LogRecord]]:
+    """Append a request to each of some partitions with what it leads to; return their fold and what was written.
 
-    Raises StoreError when another writer gets in between.
+    ``check`` sees the fold as the log stands, before the requests; what it raises is raised, and nothing is written. A log that
+    moved on meanwhile is folded again. Raises StoreError when that does not end, or the replay of the store has not.
     """
     if not store.source_ended:
         raise StoreError(
             f"{store.place}: its replay was interrupted, and a request must not take the places of what is still to come;"
             " run the replay again to its end first"
         )
-    number = partition_of(node, store.partitions)
+    for _ in range(_ATTEMPTS):
+        positions = store.positions()
+        fold, written = _folded(store, requests, check)
+        # whoever writes after this look is found by the links, or by what is skipped
+        if store.positions() == positions and not store.write(_chained(written, positions)).skipped:
+            return fold, written
+    raise StoreError(f"{store.place}: somebody else keeps writing; ask again")
+
+
+def _folded(
+    store: Store, requests: Mapping[int, Fact], check: Callable[[Fold], object] | None
+) -> tuple[Fold, list[LogRecord]]:
+    """Fold requests over the log as it stands; what is in the log already is not asked again."""
     written: list[LogRecord] = []
-    fold = Fold([number], store.partitions, written.extend)
-    fold.restore(store.read(number), open_envelope)
-    fold.request(number, request)
+    fold = Fold(requests, store.partitions, written.extend)
+    asked = {number: fact_id(request) for number, request in requests.items()}
+    for number in requests:
+        fold.restore(_watched(store.read(number), asked), open_envelope)
+    if check is not None:
+        check(fold)
+    for number in asked:
+        fold.request(number, requests[number])
     fold.flush()
-    result = store.write(written)
-    if result.skipped:
-        raise StoreError(f"{store.place}: somebody else wrote meanwhile; ask again")
+    return fold, written
+
+
+def _watched(records: Iterable[LogRecord], asked: dict[int, str]) -> Iterator[LogRecord]:
+    """Yield the records, and strike a request that is among them: asked again, it is one request."""
+    for record in records:
+        if record.envelope.event_id == asked.get(record.partition):
+            del asked[record.partition]
+        yield record
+
+
+def _chained(records: Iterable[LogRecord], positions: Mapping[int, Position]) -> list[LogRecord]:
+    """Link the records to the log as it stood, so that they are refused, all of them, when it has moved on."""
+    heads = {number: position.chain_head for number, position in positions.items()}
+    chained: list[LogRecord] = []
+    for record in records:
+        number = record.partition
+        heads[number] = next_hash(heads.get(number, first_head(number)), record.data)
+        chained.append(record._replace(chain=heads[number]))
+    return chained
+
+
+def ask(store: Store, node: str, request: Fact) -> list[CustodyDecision]:
+    """Append a request to the partition of its node with what it leads to, and return the decisions on devices.
+
+    Raises StoreError as ``append`` does.
+    """
+    _, written = append(store, {partition_of(node, store.partitions): request})
     return [record.event for record in written if isinstance(record.event, CustodyDecision)]
 
 
@@ -84,12 +138,12 @@ def _tell(decided: list[CustodyDecision], device: str, form: str) -> None:
 
 @click.command()
 @click.argument("device")
-@_reason
+@reason_option
 @click.option(
     "--until", "until_ms", type=MOMENT, required=True, help="When the hold ends; every hold has an end."
 )
-@_actor
-@_at
+@actor_option
+@at_option
 @click.option("--node", help="The node, where one device id stands on several.")
 @db_option
 @_form
@@ -100,7 +154,7 @@ def hold(
     actor: str,
     at_ms: int | None,
     node: str | None,
-    db: str,
+    db: Place,
     form: str,
 ) -> None:
     """Keep DEVICE out of use until a time.
@@ -109,7 +163,7 @@ def hold(
     Example:
       sickbay hold dra:gpu.nvidia.com/gpu-a1/gpu-2 --until 2026-07-02T08:00:00Z --reason "fan noise, ticket 4711"
     """
-    _require_words(reason, actor)
+    require_words(reason, actor)
     with Store.open(db) as store:
         when = SystemClock().now_ms() if at_ms is None else at_ms
         if until_ms <= when:
@@ -132,12 +186,12 @@ def hold(
 
 @click.command()
 @click.argument("episode")
-@_reason
-@_actor
-@_at
+@reason_option
+@actor_option
+@at_option
 @db_option
 @_form
-def release(episode: str, reason: str, actor: str, at_ms: int | None, db: str, form: str) -> None:
+def release(episode: str, reason: str, actor: str, at_ms: int | None, db: Place, form: str) -> None:
     """Ask for the way back of an EPISODE to begin: a probe, or a longer observation. Nobody can force a release.
 
     EPISODE is an id, an unambiguous beginning of one, or `last`.
@@ -146,7 +200,7 @@ def release(episode: str, reason: str, actor: str, at_ms: int | None, db: str, f
     Example:
       sickbay release last --reason "card replaced, ticket 4711"
     """
-    _require_words(reason, actor)
+    require_words(reason, actor)
     with Store.open(db) as store:
         episode_id = find_episode(store, episode)
         view = audit_view("episodes")
@@ -167,7 +221,8 @@ def release(episode: str, reason: str, actor: str, at_ms: int | None, db: str, f
     _tell(decided, str(found["device_id"]), form)
 
 
-def _require_words(reason: str, actor: str) -> None:
+def require_words(reason: str, actor: str) -> None:
+    """Raise InputError for a reason or an actor that says nothing."""
     if not reason.strip():
         raise InputError("--reason is empty; say why, the audit keeps it")
     if not actor.strip():

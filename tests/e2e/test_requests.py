@@ -6,6 +6,8 @@ import pytest
 from cli import example, log_of, misused, ok, phases, refused, replay, rows, verified
 
 from projections.engine import Store
+from sickbay.events import KINDS
+from sickbay.facts import Fact
 
 GPU_2 = "dra:gpu.nvidia.com/gpu-a1/gpu-2"
 GPU_3 = "dra:gpu.nvidia.com/gpu-a1/gpu-3"
@@ -124,8 +126,15 @@ def halfway(stores, tmp_path):
         Store.open(path, create=True, partitions=whole.partitions, source_id=whole.source_id) as half,
     ):
         for partition, position in whole.positions().items():
-            half.write(list(whole.read(partition, limit=position.next_offset // 2)))
+            half.write(first_half(list(whole.read(partition)), position.next_offset // 2))
     return path
+
+
+def first_half(records, size):
+    """So many records, and what the last fact among them led to: a batch never ends between the two."""
+    while size < len(records) and not issubclass(KINDS[records[size].envelope.kind], Fact):
+        size += 1
+    return records[:size]
 
 
 def test_a_replay_that_stopped_halfway_goes_on(stores, halfway):
