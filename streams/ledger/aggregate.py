@@ -260,10 +260,10 @@ def load(data: bytes, policies: Mapping[str, Policy]) -> LedgerState | None:
         found = source_of(fact)
         assert found is not None
         state.books.objects.take(fact, *found)
-    state.books.use(state.policy)
-    state.books.look()
-    state.books.changed.clear()
     state.now_ms = content["now_ms"]
+    state.books.use(state.policy)
+    state.books.look(state.cut_ms)
+    state.books.changed.clear()
     state.seen = {(tuple(s), tuple(v)): at_ms for s, v, at_ms in content["seen"]}
     announced = state.announced
     for raw in content["entries"]:

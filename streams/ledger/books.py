@@ -38,6 +38,8 @@ class Books:
         self._alerts: dict[tuple[str, str], dict[Unit, str]] = {}
         self._holds: dict[Unit, list[TimedHold]] = {}
         self._drifts: dict[Unit, list[TimedDrift]] = {}
+        #: Pools that came back, and until when their rebuilding holds: claims and devices may still move that.
+        self._rebuilding: dict[Unit, int] = {}
         #: What may be different from what is announced: ``(what, key)``.
         self.changed: set[tuple[str, Any]] = set()
 
@@ -47,9 +49,12 @@ class Books:
         self.objects.dirty |= self.objects.units()
         self.changed.add((_TIMED, ""))
 
-    def look(self) -> None:
-        """Look again at the parts that facts touched."""
+    def look(self, cut_ms: int) -> None:
+        """Look again at the parts that facts touched; what was over before ``cut_ms`` no fact can change any more."""
         objects = self.objects
+        if self._rebuilding and objects.dirty:
+            self._rebuilding = {pool: until for pool, until in self._rebuilding.items() if until >= cut_ms}
+            objects.dirty |= self._rebuilding.keys()
         if objects.judged_anew:
             objects.judged_anew = False
             self.changed.add((_TIMED, ""))
@@ -63,11 +68,19 @@ class Books:
             elif unit[0] == "device":
                 self._replace(unit, find_device(objects, unit[1]))
             elif unit[0] == "pool":
-                self._replace(unit, find_pool(objects, unit[1], unit[2], self._policy))
+                found = find_pool(objects, unit[1], unit[2], self._policy, self._is_counted)
+                self._replace(unit, found)
+                for timed in found.holds:
+                    if timed.hold.reason == "driver_rebuilding":
+                        self._rebuilding[unit] = timed.until_ms
             else:
                 self._replace(unit, find_node(objects))
         for unit in sorted(pods):
             self._replace(unit, find_pod(objects, unit[1], self._policy, self._findings))
+
+    def _is_counted(self, claim_uid: str) -> bool:
+        found = self._findings.get(("claim", claim_uid), NOTHING)
+        return any(book == "recorded" for book, _ in found.entries)
 
     def _replace(self, unit: Unit, after: Findings) -> Findings:
         before = self._findings.get(unit, NOTHING)
@@ -149,9 +162,11 @@ class Books:
         One that was ``shown`` stands while it lasts, even if something it rests on changed a moment ago.
         """
         found: dict[str, TimedDrift] = {}
-        for unit in sorted(self._drifts):
-            for timed in self._drifts[unit]:
-                if timed.from_ms <= now_ms or timed.drift.about in shown:
+        every = [timed for unit in sorted(self._drifts) for timed in self._drifts[unit]]
+        # of several that are about one thing, one that is old enough comes first
+        for is_old in (True, False):
+            for timed in every:
+                if (timed.from_ms <= now_ms) if is_old else (timed.drift.about in shown):
                     found.setdefault(timed.drift.about, timed)
         return found
 

@@ -26,6 +26,7 @@ from streams.ledger.mapping import (
     version_of,
 )
 from streams.ledger.objects import Objects, Pod, containers_of, status_entries
+from streams.ledger.rebuilding import had_mapping
 
 #: Why an amount that was read was not entered.
 OUT_OF_RANGE: Final = "an amount out of range"
@@ -53,7 +54,7 @@ def find_claim(objects: Objects, uid: str, policy: Policy) -> Findings:
     speakers = objects.speakers(claim, pods)
     recorded = _recorded(found, claim, speakers)
     counting = pods if rules != "1.36" else objects.not_skipped(claim, pods)
-    parts = _parts(objects, claim, rules)
+    parts = _parts(found, objects, claim, rules)
     _derived(found, claim, parts, counting, rules)
     _holds(found, objects, claim, pods, recorded)
     _probable_duplicates(found, claim, parts, counting)
@@ -186,7 +187,7 @@ def _add(total: dict[str, Exact], amounts: Mapping[str, Exact], covered: frozens
 # --- the derived book ---
 
 
-def _parts(objects: Objects, claim: ClaimObserved, rules: Rules) -> list[Part]:
+def _parts(found: Findings, objects: Objects, claim: ClaimObserved, rules: Rules) -> list[Part]:
     parts, seen = [], set()
     for result in claim.results:
         if result.admin_access:
@@ -197,6 +198,10 @@ def _parts(objects: Objects, claim: ClaimObserved, rules: Rules) -> list[Part]:
             amounts = mapped(members, result, rules)
         except UnknownAmountError:
             amounts = {}
+            detail = (
+                f"{result.device_id} counts a capacity, and the claim does not say how much of it is its own"
+            )
+            found.hold("shape_unknown", _scope(claim), claim.observed_at_ms, detail)
         others = objects.holders.get(result.device_id, set())
         taken = objects.exclusive(result.device_id, result.share_id) and min(others) != claim.claim_uid
         use = (result.device_id, result.share_id)
@@ -314,13 +319,7 @@ def _unmapped(objects: Objects, used: list[AllocationResult], recorded: Recorded
         if (device := objects.published(result.device_id)) is not None
         and device.node_allocatable_shape is None
     ]
-    had = [
-        device_id
-        for device_id, items in bare
-        if any(
-            isinstance(i.fact, DevicePublished) and i.fact.node_allocatable_shape is not None for i in items
-        )
-    ]
+    had = [device_id for device_id, items in bare if had_mapping(items)]
     if had:
         return had
     counted = bool(recorded.mapping) or bool(recorded.overhead)

@@ -13,8 +13,9 @@ from sickbay.decisions import Drift, DriftCause
 from sickbay.facts import AllocationResult, ClaimObserved, DevicePublished
 from streams.ledger.amounts import Exact, Nanos, texts, whole_nano
 from streams.ledger.findings import TimedDrift
-from streams.ledger.mapping import Rules, UnknownAmountError, mapped, members_of, overhead
+from streams.ledger.mapping import SPELLING, Rules, UnknownAmountError, mapped, members_of, overhead
 from streams.ledger.objects import Objects, Pod, containers_of
+from streams.ledger.rebuilding import had_mapping
 
 #: Chooses the publication of a device by which a result is read.
 Choice: TypeAlias = Callable[[AllocationResult], DevicePublished | None]
@@ -85,11 +86,10 @@ def _drift(
     predicted = said == derived
     if predicted and said == exact:
         return None
-    target = exact if predicted else derived
     speaker = pod or next(iter(view.pods), None)
     return Drift(
         about=about,
-        cause=_cause(view, pod, None if recorded is None else said, target),
+        cause=_cause(view, pod, said, derived),
         namespace=view.claim.namespace,
         claim=view.claim.claim,
         claim_uid=view.claim.claim_uid,
@@ -102,46 +102,68 @@ def _drift(
     )
 
 
-def _cause(view: View, pod: Pod | None, said: Nanos | None, target: Nanos) -> DriftCause:
-    objects, claim = view.objects, view.claim
-    used = _used(claim)
+def _cause(view: View, pod: Pod | None, said: Nanos, derived: Nanos) -> DriftCause:
+    """Return why ``said`` is recorded, for the mapping or for the overhead of one Pod."""
+    objects, used = view.objects, _used(view.claim)
     devices = [objects.publication(result.device_id) for result in used]
     unread = any(device is not None and device.node_allocatable_shape == "unknown" for device in devices)
     if view.recorded.unclear or unread or _unknown_amounts(view):
         return "shape_unknown"
-    if not said and target and view.pods:
-        return _uncounted(view, [pod] if pod else view.pods, devices)
+    amount = _reading(view, pod)
+    if not said and view.pods:
+        uncounted = _uncounted(view, [pod] if pod else view.pods, amount)
+        if uncounted is not None:
+            return uncounted
     if any(_taken(view, result) for result in used):
         return "device_conflict"
     here = [r for r in used if objects.belongs_here(r.driver, r.pool) or objects.publication(r.device_id)]
     if len(here) < len(used) or any(objects.published(result.device_id) is None for result in here):
         return "slice_missing"
-    if any(device is not None and device.node_allocatable_shape is None for device in devices) and said:
+    if said and _lost_mapping(view, devices):
         return "mapping_missing"
-    amount: Callable[[Rules, Choice], Nanos]
-    if pod is None:
-        amount = lambda rules, choice: _mapping(view, rules, choice)  # noqa: E731 - one of two readings
-    else:
-        amount = lambda rules, choice: _overhead(view, rules, choice, pod)  # noqa: E731
-    said = said or {}
-    if any(amount(view.rules, choice) == said for choice in _past(view)):
+    predicted, current = said == derived, amount(view.rules, _current(view))
+    if not predicted and current != said and any(amount(view.rules, c) == said for c in _past(view)):
         return "mapping_changed"
-    if any(amount("exact", choice) == said for choice in _namesakes(view)):
+    if said and any(amount("exact", choice) == said for choice in _namesakes(view)):
         return "driver_ignored"
-    if amount("1.36", _current(view)) == said:
+    if _is_misspelt(devices) and amount("1.36", _current(view)) == said:
         return "key_spelling"
-    return "unexplained"
+    return "not_counted" if predicted else "unexplained"
 
 
-def _uncounted(view: View, pods: list[Pod], devices: list[DevicePublished | None]) -> DriftCause:
-    """Return why nothing was recorded although something is used."""
+def _reading(view: View, pod: Pod | None) -> Callable[[Rules, Choice], Nanos]:
+    """Return how to read the mapping of a claim, or the overhead of one of its Pods."""
+    if pod is None:
+        return lambda rules, choice: _mapping(view, rules, choice)
+    return lambda rules, choice: _overhead(view, rules, choice, pod)
+
+
+def _uncounted(view: View, pods: list[Pod], amount: Callable[[Rules, Choice], Nanos]) -> DriftCause | None:
+    """Return why nothing was recorded, ``None`` when that is not known."""
     counted = {pod.uid for pod in view.objects.not_skipped(view.claim, view.pods)}
-    if any(pod.uid not in counted for pod in pods):
+    if all(pod.uid not in counted for pod in pods):
         return "allocated_before_counting"
-    old = any(device is not None and device.node_allocatable_shape == "1.36" for device in devices)
-    if old and not _mapping(view, "1.36", _current(view)):
+    devices = [view.objects.publication(result.device_id) for result in _used(view.claim)]
+    if _is_misspelt(devices) and not amount("1.36", _current(view)):
         return "key_spelling"
-    return "allocated_before_counting" if any(p.fact.node_allocatable for p in pods) else "not_counted"
+    return None if any(pod.fact.node_allocatable for pod in pods) else "not_counted"
+
+
+def _lost_mapping(view: View, devices: list[DevicePublished | None]) -> bool:
+    """Whether a device lost the mapping that it had, or none of them has one."""
+    bare = [d for d in devices if d is not None and d.node_allocatable_shape is None]
+    had = any(had_mapping(view.objects.items("device", device.device_id)) for device in bare)
+    return had or (bool(bare) and len(bare) == len(devices))
+
+
+def _is_misspelt(devices: list[DevicePublished | None]) -> bool:
+    """Whether a device spells the key of its own capacity otherwise than the capacity."""
+    return any(
+        SPELLING in members
+        for device in devices
+        if device is not None
+        for members in device.node_allocatable.values()
+    )
 
 
 def _used(claim: ClaimObserved) -> list[AllocationResult]:
@@ -157,9 +179,9 @@ def _taken(view: View, result: AllocationResult) -> bool:
 
 def _unknown_amounts(view: View) -> bool:
     try:
-        for result in _used(view.claim):
+        for result in view.claim.results:
             device = view.objects.publication(result.device_id)
-            if device is not None:
+            if device is not None and not result.admin_access:
                 mapped(members_of(device, "exact"), result, "exact")
     except UnknownAmountError:
         return True

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Final
 
 from sickbay.decisions import NUMA_UNKNOWN, Book, Entry
 from sickbay.facts import AllocationResult, ClaimObserved, DevicePublished, PoolObserved
 from sickbay.policy import Policy
 from streams.ledger.amounts import Exact, counts, lines, nano_of, nowhere, within_limits
-from streams.ledger.findings import NEVER, Findings
+from streams.ledger.findings import Findings
 from streams.ledger.mapping import bucket_of
 from streams.ledger.objects import Objects
+from streams.ledger.rebuilding import done_ms, fell, is_present, is_settled
 from streams.ledger.versions import Item
 
 _ONE: Final = 10**9
@@ -43,7 +46,9 @@ def find_node(objects: Objects) -> Findings:
 # --- pools ---
 
 
-def find_pool(objects: Objects, driver: str, pool: str, policy: Policy) -> Findings:
+def find_pool(
+    objects: Objects, driver: str, pool: str, policy: Policy, counted: Callable[[str], bool]
+) -> Findings:
     """Return what a pool comes to: the counters that its devices share, and whether its numbers can be relied on."""
     found = Findings()
     items = objects.items("pool", driver, pool)
@@ -68,7 +73,7 @@ def find_pool(objects: Objects, driver: str, pool: str, policy: Policy) -> Findi
             ),
         )
     )  # fmt: skip
-    if not _settled(newest):
+    if not is_settled(newest):
         since_ms = _since(items)
         detail = fact.invalid_reason or (
             f"generation {fact.newest_generation} has {fact.slices_present} of {fact.slices_expected} slices;"
@@ -76,56 +81,39 @@ def find_pool(objects: Objects, driver: str, pool: str, policy: Policy) -> Findi
         )
         found.hold("pool_incomplete", scope, since_ms, detail)
         found.hold("slice_stale", scope, since_ms + ledger.slice_stale_ms, detail)
-    _rebuilding(found, items, scope, ledger.rebuild_settle_ms)
+    _fallen(found, items, scope, ledger.rebuild_settle_ms)
+    backs = [n for n in range(1, len(items)) if is_present(items[n]) and not is_present(items[n - 1])]
+    if backs:
+        gone, since_back = items[backs[-1] - 1], items[backs[-1] :]
+        found.hold(
+            "driver_rebuilding", scope, gone.at_ms, "its slices were gone and are back", from_ms=since_back[0].at_ms,
+            until_ms=done_ms(objects, (driver, pool), since_back, ledger.rebuild_settle_ms, counted),
+        )  # fmt: skip
     return found
-
-
-def _settled(item: Item) -> bool:
-    fact = item.fact
-    assert isinstance(fact, PoolObserved)
-    return fact.complete and not fact.invalid_reason and fact.effective_generation == fact.newest_generation
 
 
 def _effective(item: Item) -> int | None:
     return item.fact.effective_generation if isinstance(item.fact, PoolObserved) else None
 
 
-def _present(item: Item) -> bool:
-    return isinstance(item.fact, PoolObserved) and item.fact.newest_generation is not None
-
-
 def _since(items: list[Item]) -> int:
     """Return since when the pool has been incomplete without a break."""
     since_ms = items[-1].at_ms
     for item in reversed(items):
-        if _settled(item) or not _present(item):
+        if is_settled(item) or not is_present(item):
             break
         since_ms = item.at_ms
     return since_ms
 
 
-def _rebuilding(found: Findings, items: list[Item], scope: str, settle_ms: int) -> None:
-    """Hold after the pool came back, and after its generation fell while there were slices of it."""
-    for place in range(1, len(items)):
-        before, after = items[place - 1], items[place]
-        if not _present(after):
-            continue
-        if not _present(before):
-            whole = next((item.at_ms for item in items[place:] if _settled(item)), None)
-            found.hold(
-                "driver_rebuilding", scope, before.at_ms, "its slices were gone and are back", from_ms=after.at_ms,
-                until_ms=NEVER if whole is None else whole + settle_ms,
-            )  # fmt: skip
-            continue
-        old, new = _effective(before), _effective(after)
-        if old is not None and new is not None and new < old:
-            found.hold(
-                "generation_back",
-                scope,
-                after.at_ms,
-                f"from {old} to {new}",
-                until_ms=after.at_ms + settle_ms,
-            )
+def _fallen(found: Findings, items: list[Item], scope: str, settle_ms: int) -> None:
+    """Hold after the generation fell while there were slices of the pool."""
+    for before, after in pairwise(items):
+        generations = fell(before, after)
+        if generations is not None:
+            detail = f"from {generations[0]} to {generations[1]}"
+            until_ms = after.at_ms + settle_ms
+            found.hold("generation_back", scope, after.at_ms, detail, until_ms=until_ms)
 
 
 # --- devices ---

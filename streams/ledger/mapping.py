@@ -28,7 +28,7 @@ Members: TypeAlias = Mapping[str, Mapping[str, str]]
 
 _NANO: Final = 10**9
 #: Set by ``ingest.observe.allocatable`` where the slice spells the key of its own capacity otherwise.
-_SPELLING: Final = "capacityKeySpelling"
+SPELLING: Final = "capacityKeySpelling"
 _OVERHEAD: Final = ("perPod", "perContainer")
 
 
@@ -77,7 +77,7 @@ def mapped(members: Members, result: AllocationResult, rules: Rules) -> dict[str
             if result.consumed is None:
                 raise UnknownAmountError
             consumed = result.consumed.get(key)
-            if consumed is None or (rules == "1.36" and _SPELLING in said):
+            if consumed is None or (rules == "1.36" and SPELLING in said):
                 continue
             nano: Exact = nano_of(consumed)
             if multiplier is not None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sickbay.decisions import NUMA_UNKNOWN
 from sickbay.facts import ClaimObserved, DevicePublished
 from streams.ledger.findings import Findings
+from streams.ledger.mapping import bucket_of
 from streams.ledger.objects import Objects
 
 
@@ -18,10 +20,9 @@ def find(found: Findings, objects: Objects, claim: ClaimObserved, attributes: Se
         if wish.attribute not in attributes:
             continue
         devices = _devices(objects, claim, wish.requests)
-        known = {device.numa.nodes for device in devices if device.numa.nodes}
+        known = {bucket_of(device.numa) for device in devices} - {NUMA_UNKNOWN}
         if len(known) > 1:
-            nodes = sorted({str(node) for nodes in known for node in nodes})
-            spanned.append(f"its devices are on the NUMA nodes {', '.join(nodes)}")
+            spanned.append(f"its devices are on the NUMA nodes {', '.join(sorted(known))}")
         elif len(devices) > 1 and any(not device.numa.nodes for device in devices):
             missed.append("of some of its devices no NUMA node is known")
     for choice in claim.selected:
@@ -30,7 +31,7 @@ def find(found: Findings, objects: Objects, claim: ClaimObserved, attributes: Se
         elsewhere = sorted(
             device.device_id
             for device in _devices(objects, claim, (choice.request,))
-            if device.numa.nodes != (choice.value,)
+            if bucket_of(device.numa) != str(choice.value)
         )
         if elsewhere:
             missed.append(f"{', '.join(elsewhere)} not known to be on NUMA node {choice.value}")
@@ -44,6 +45,8 @@ def _devices(objects: Objects, claim: ClaimObserved, requests: Sequence[str]) ->
     """Return the devices that a claim got for some of its requests, for all when none is named."""
     found = []
     for result in claim.results:
+        if result.admin_access:
+            continue
         name = f"{result.request}/{result.subrequest}" if result.subrequest else result.request
         device = objects.publication(result.device_id)
         if device is not None and (not requests or name in requests or result.request in requests):

@@ -155,9 +155,10 @@ class Objects:
         device = self.publication(device_id)
         return not device.allow_multiple if device is not None else not share_id
 
-    def linked(self, claim: ClaimObserved) -> list[Pod]:
-        """Return the Pods that count here and that a claim belongs to, by uid."""
-        consumers = self.consumers[claim.claim_uid]
+    def linked(self, claim: ClaimObserved, consumers: frozenset[str] | None = None) -> list[Pod]:
+        """Return the Pods that count here and that a claim belongs to, by uid; ``consumers`` are those of an older version."""
+        if consumers is None:
+            consumers = self.consumers[claim.claim_uid]
         uids = set(consumers)
         if claim.owner.startswith("Pod/"):
             uids.add(claim.owner[4:])

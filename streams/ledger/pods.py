@@ -123,7 +123,7 @@ def _without(amounts: PodAmounts, refused: AbstractSet[str]) -> PodAmounts:
 
 def _round(found: Findings, pod: Pod, amounts: PodAmounts, own: Mapping[str, int]) -> None:
     """Enter what rounding adds to a Pod without claims, the same in both books."""
-    difference = {r: total_nano(amounts, r, 0) - nano for r, nano in own.items()}
+    difference = {r: total_nano(amounts, r, 0) - own.get(r, 0) for r in {*own, *amounts.floor}}
     if any(difference.values()):
         for book in _BOOKS:
             found.enter(_entry(pod, book, f"adjustment/{pod.uid}", "adjustment", nowhere(difference)))

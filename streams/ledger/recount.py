@@ -40,6 +40,6 @@ class Recount:
             for version in sorted(self._facts[source]):
                 books.objects.take(self._facts[source][version], source, version)
         books.use(policy)
-        books.look()
+        books.look(0)
         refusals = {key: books.refusal(key) for key in books.changed_refusals()}
         return books.standing(), {key: entry for key, entry in refusals.items() if entry is not None}

@@ -134,7 +134,7 @@ class LedgerState:
         elif not self.books.objects.take(fact, source, version):
             return
         self.cause_ms = max(self.cause_ms, fact.observed_at_ms)
-        self.books.look()
+        self.books.look(self.cut_ms)
         self.trim_if_full()
 
     def _may_open(self, fact: ClaimsGateRequested) -> bool:

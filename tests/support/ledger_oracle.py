@@ -12,64 +12,29 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from ledger_arithmetic import (
+    TERMINAL,
+    UNKNOWN,
+    actuated_floor,
+    add,
+    added,
+    allocation,
+    kept,
+    larger,
+    legal,
+    members_of,
+    nano,
+    numa_of,
+    number,
+    own_requests,
+    read,
+    source_of,
+    up,
+    version_of,
+    whole_requests,
+)
+
 from sickbay import facts as f
-from sickbay.quantity import parse
-
-UNKNOWN = "unknown"
-LIMIT = Fraction(2**52)
-TERMINAL = ("Succeeded", "Failed")
-
-
-def number(text):
-    """A quantity's amount in units, exact."""
-    return Fraction(parse(text).nano, 10**9)
-
-
-def kept(resource):
-    """Whether the first three books hold a resource."""
-    return resource in ("cpu", "memory", "ephemeral-storage") or resource.startswith("hugepages-")
-
-
-def pod_level(resource):
-    """Whether a Pod-level request replaces the containers'."""
-    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
-
-
-def up(resource, amount):
-    """Round up to millicores or whole units, once for each Pod."""
-    step = Fraction(1, 1000) if resource == "cpu" else Fraction(1)
-    return -(-amount // step) * step
-
-
-def nano(amount):
-    """Round away from zero to what a quantity can say."""
-    scaled = amount * 10**9
-    return Fraction(-(-scaled // 1) if scaled > 0 else scaled // 1, 10**9)
-
-
-def legal(amount):
-    return 0 <= amount < LIMIT
-
-
-def add(total, amounts):
-    for key, amount in amounts.items():
-        total[key] = total.get(key, Fraction(0)) + amount
-    return total
-
-
-def larger(total, amounts):
-    for key, amount in amounts.items():
-        total[key] = max(total.get(key, amount), amount)
-    return total
-
-
-def numa_of(device):
-    """The bucket of a device: the one node it sits on, or the first that a list names."""
-    if device is None:
-        return UNKNOWN
-    if device.numa.physical is not None:
-        return str(device.numa.physical)
-    return str(device.numa.nodes[0]) if len(device.numa.nodes) == 1 else UNKNOWN
 
 
 @dataclass
@@ -95,43 +60,6 @@ class Line:
 
 def _shown(amounts):
     return tuple(sorted((res, bucket, amount) for (res, bucket), amount in amounts.items() if amount))
-
-
-def source_of(fact):
-    """The object that a fact is a version of, or ``None`` when it is none of the ledger's business."""
-    match fact:
-        case f.NodeObserved() | f.NodeGone():
-            return ("node",)
-        case f.NodeLeaseLapsed() | f.NodeLeaseResumed():
-            return ("lease",)
-        case f.PodObserved() | f.PodGone():
-            return ("pod", fact.pod_uid)
-        case f.ClaimObserved() | f.ClaimGone():
-            return ("claim", fact.claim_uid)
-        case f.DevicePublished() | f.DeviceWithdrawn():
-            return ("device", fact.device_id)
-        case f.PoolObserved():
-            return ("pool", fact.driver, fact.pool)
-        case f.WatchGapFound():
-            return ("gap", fact.watched)
-        case f.ClaimsGateRequested():
-            return ("gate", fact.scope)
-        case f.PolicyChanged():
-            return ("policy",)
-        case _:
-            return None
-
-
-def version_of(fact):
-    match fact:
-        case f.ClaimsGateRequested():
-            return (fact.observed_at_ms, fact.request_id)
-        case f.WatchGapFound():
-            return (fact.to_ms, -fact.from_ms)
-        case f.PolicyChanged():
-            return (fact.observed_at_ms, 0)
-        case _:
-            return (fact.epoch, fact.rv)
 
 
 class Oracle:
@@ -166,14 +94,13 @@ class Oracle:
         return told
 
     def world(self, at_ms=None):
-        """What was so at a time, by default now."""
+        """What was so at a time, by default now; Pods, of which the ledger keeps no history, are always those of now."""
         at_ms = self.now_ms if at_ms is None else at_ms
-        told = self.histories()
-        return World(
-            self.policy,
-            {s: [(t, x) for t, x in log if t <= at_ms] for s, log in told.items() if log[0][0] <= at_ms},
-            at_ms,
-        )
+        then = {
+            source: log if source[0] == "pod" else [(t, x) for t, x in log if t <= at_ms]
+            for source, log in self.histories().items()
+        }
+        return World(self.policy, {source: log for source, log in then.items() if log}, at_ms)
 
 
 class World:
@@ -262,7 +189,7 @@ class World:
     def preallocated(self, claim, pod):
         """Whether the oldest version that had this allocation did not know the Pod yet.
 
-        Of an allocation for a group of Pods, none of which it names, nobody can tell; it counts.
+        Of an allocation for a group of Pods, which it does not name, nobody can tell; it counts.
         """
         oldest = claim
         for _, fact in reversed(self.told[("claim", claim.claim_uid)]):
@@ -270,62 +197,11 @@ class World:
                 break
             oldest = fact
         known = self.consumers(oldest)
-        return pod.pod_uid not in known and not (oldest.consumers and not known)
-
-    # -- own requests
-
-    def own(self, pod):
-        """``PodRequests`` without what claims add and without overhead, exact."""
-        infeasible = pod.resize == "Infeasible"
-        if not self.new_shape(pod):
-            total = footprint(pod.containers, lambda c: self.largest(c, infeasible=infeasible))
-        else:
-            total = footprint(pod.containers, lambda c: self.allocated(c, infeasible=infeasible))
-            if not infeasible:
-                larger(total, footprint(pod.containers, lambda c: self.read(c.requests)))
-        return {**total, **self.level(pod)}
-
-    def largest(self, container, *, infeasible):
-        """What a container counts with where each is taken by itself (1.36)."""
-        asked = self.read(container.requests)
-        if container.actuated is None or (container.init and not container.restartable):
-            return asked
-        told = larger(self.read(container.actuated), self.read(container.allocated or {}))
-        return told if infeasible else larger(told, asked)
-
-    def allocated(self, container, *, infeasible):
-        """What a container was granted, where sums are compared (1.37)."""
-        if container.allocated is not None:
-            return self.read(container.allocated)
-        return {} if infeasible else self.read(container.requests)
-
-    def floor(self, pod):
-        """What is actuated: it has the DRA amounts already and is no more than a floor under the sum."""
-        if not self.new_shape(pod):
-            return {}
-        infeasible = pod.resize == "Infeasible"
-        total = footprint(
-            pod.containers,
-            lambda c: (
-                self.allocated(c, infeasible=infeasible) if c.actuated is None else self.read(c.actuated)
-            ),
-        )
-        return {r: a for r, a in total.items() if r not in self.level(pod)}
-
-    def level(self, pod):
-        """The requests that the Pod makes as a whole."""
-        return {r: a for r, a in self.read(pod.pod_level_requests or {}).items() if pod_level(r)}
-
-    def new_shape(self, pod):
-        return any(e.shape != "1.36" for e in pod.node_allocatable or ())
+        return pod.pod_uid not in known and len(known) == len(oldest.consumers)
 
     def asked(self, pod):
         """What a Pod asks for by itself, overhead included; what is out of range is refused."""
-        total = add(self.own(pod), self.read(pod.overhead))
-        return {r: a for r, a in total.items() if legal(a)}
-
-    def read(self, texts):
-        return {resource: number(text) for resource, text in texts.items() if kept(resource)}
+        return {r: a for r, a in add(own_requests(pod), read(pod.overhead)).items() if legal(a)}
 
     def amounts(self, texts):
         """Legal amounts of the resources that count."""
@@ -357,7 +233,7 @@ class World:
 
     def contribute(self, book, key, account, pod, amounts, *, among=None, **whose):
         """Post what a claim adds for a Pod; a Pod-level request, its own or of another Pod of the claim, contains it."""
-        level = {r for p in among or [pod] for r in self.level(p)}
+        level = {r for p in among or [pod] for r in whole_requests(p)}
         inside = {k: a for k, a in amounts.items() if k[0] in level}
         outside = {k: a for k, a in amounts.items() if k not in inside}
         self.post(
@@ -418,13 +294,15 @@ class World:
                 add(extra, self.amounts(entry.per_container))
             key = f"overhead/{part}" if claim is None else f"overhead/{part}/{pod.pod_uid}"
             extra = {(r, UNKNOWN): a for r, a in extra.items() if a}
-            if amounts and (borne or (claim is None and place > 1)):
+            if (entry.mapping if claim else amounts) and (borne or (claim is None and place > 1)):
                 self.refused.append(("recorded", f"claim/{part}", contender))
             elif amounts:
                 self.contribute(
                     "recorded", f"claim/{part}", "claims", pod, amounts, among=among, claim_uid=uid
                 )
-            borne = borne or bool(entry.mapping) or (place == 1 and not entry.per_pod and not entry.per_container)
+            borne = (
+                borne or bool(entry.mapping) or (place == 1 and not entry.per_pod and not entry.per_container)
+            )
             if extra and place > 1:
                 self.refused.append(("recorded", key, contender))
             elif extra:
@@ -538,7 +416,7 @@ class World:
 
     def _adjust(self, book, pod):
         """What rounding once for each Pod adds, and the floor under a sum."""
-        asked, overhead = self.asked(pod), self.read(pod.overhead)
+        asked, overhead = self.asked(pod), read(pod.overhead)
         claims, shown = {}, {r: nano(a) for r, a in asked.items()}
         for line in self.lines:
             if line.book == book and line.pod_uid == pod.pod_uid:
@@ -547,60 +425,10 @@ class World:
                 for (resource, _), amount in line.amounts.items():
                     add(shown, {resource: amount})
         total = add(dict(asked), claims)
-        larger(total, add(self.floor(pod), {r: overhead.get(r, Fraction(0)) for r in self.floor(pod)}))
+        refused = {*own_requests(pod), *overhead} - {*asked}
+        larger(total, {r: a + overhead.get(r, 0) for r, a in actuated_floor(pod).items() if r not in refused})
         rest = {(r, UNKNOWN): up(r, a) - shown.get(r, Fraction(0)) for r, a in total.items() if legal(a)}
         self.post(Line(book, f"adjustment/{pod.pod_uid}", "adjustment", rest, pod_uid=pod.pod_uid))
 
     def entries(self):
         return {(line.book, line.key): line for line in self.lines}
-
-
-def allocation(claim):
-    """What tells one allocation of a claim from the next."""
-    return claim.allocated_at, [(r.device_id, r.share_id, r.request) for r in claim.results]
-
-
-def footprint(containers, amounts_of):
-    """The larger of what runs together and what an init container needs beside the sidecars before it."""
-    running, sidecars, peak = {}, {}, {}
-    for container in containers:
-        need = amounts_of(container)
-        if container.init and not container.restartable:
-            larger(peak, add(dict(sidecars), need))
-        else:
-            add(running, need)
-            add(sidecars, need if container.init else {})
-    return larger(running, peak)
-
-
-def members_of(device, rules):
-    """Node resource to members, of the shapes that such a scheduler knows."""
-    shape = None if device is None else device.node_allocatable_shape
-    if shape is None or (rules in ("1.36", "1.37") and shape not in (rules, "unknown")):
-        return {}
-    return device.node_allocatable
-
-
-def added(device, result, rules):
-    """Node resource to units that one result adds; ``None`` where a capacity counts and what was consumed is not known."""
-    found = {}
-    for resource, members in members_of(device, rules).items():
-        if not kept(resource) or (rules == "1.37" and resource == "ephemeral-storage"):
-            continue
-        factors = [
-            members[m]
-            for m in ("allocationMultiplier", "capacityMultiplier", "deviceMultiplier")
-            if m in members
-        ]
-        key = members.get("capacityKey")
-        if key is None and not factors and (members or device.node_allocatable_shape != "1.36"):
-            continue
-        amount = number(factors[0]) if factors else Fraction(1)
-        if key is not None:
-            if result.consumed is None:
-                return None
-            if key not in result.consumed or (rules == "1.36" and "capacityKeySpelling" in members):
-                continue
-            amount *= number(result.consumed[key])
-        found[resource] = amount
-    return found
