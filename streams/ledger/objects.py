@@ -280,6 +280,7 @@ class Objects:
         if isinstance(fact, ClaimGone):
             name = (fact.namespace, fact.claim)
             self.left_ms[name] = max(self.left_ms.get(name, 0), fact.observed_at_ms)
+            self.dirty |= {("pod", pod) for pod in self.naming.get(name, ())}
         self.dirty.add(("claim", uid))
         for claim, add in ((before, False), (after, True)):
             if claim is None:
