@@ -30,9 +30,7 @@ DriftCause: TypeAlias = Literal[
 NUMA_UNKNOWN: Final = "unknown"
 
 #: Alerts that the ledger raises; every other alert is custody's.
-LEDGER_ALERTS: Final = frozenset(
-    {"device_conflict", "probable_duplicate", "numa_spanned", "numa_missed"}
-)
+LEDGER_ALERTS: Final = frozenset({"device_conflict", "probable_duplicate", "numa_spanned", "numa_missed"})
 
 
 class Amount(msgspec.Struct, frozen=True, order=True):

@@ -135,6 +135,22 @@ MUTANTS: Final = (
         (f"{UNIT}lateness.py::test_an_episode_that_never_was_is_closed_as_retracted",),
     ),
     Mutant(
+        "an episode that goes on is closed as retracted",
+        "streams/custody/aggregate.py",
+        "    if same_episode(current, target):",
+        "    if current == target:",
+        (f"{UNIT}lateness.py::test_an_episode_that_a_late_word_keeps_open_goes_on_under_its_id",),
+    ),
+    Mutant(
+        "what goes on is told as cleared",
+        "streams/custody/standing.py",
+        "    return _KIND_OF.get(record.phase, QuarantineExtended)(",
+        "    return DeviceCleared(",
+        (
+            f"{UNIT}lateness.py::test_what_was_over_and_by_a_late_word_goes_on_is_told_by_a_kind_that_fits",
+        ),
+    ),
+    Mutant(
         "an alert that never was stays",
         "streams/custody/aggregate.py",
         "announced.alerts.keys() - head.alerts.keys() - cleared",
@@ -416,8 +432,8 @@ MUTANTS: Final = (
     Mutant(
         "a restart forgets who turned",
         "streams/partition.py",
-        "                    self._count(event.node, state, event)",
-        "                    pass",
+        "        if isinstance(event, CustodyDecision):\n            self._count(event.node, state, event)\n        elif",
+        "        if isinstance(event, CustodyDecision):\n            pass\n        elif",
         (f"{UNIT}partition.py::test_a_restart_does_not_forget_what_turned_since_the_last_census",),
     ),
 )  # fmt: skip

@@ -177,8 +177,14 @@ def test_a_policy_path_that_a_document_names_exists() -> None:
     assert [] == sorted(name for name in named if name[1] not in paths)
 
 
+def explained_in(document: str, prefix: str = "") -> set[str]:
+    """The policy paths that a document names; on the page of a section its prefix may be left out."""
+    named = {code.split(":")[0] for code in CODE.findall(text_of(document))}
+    return named | {prefix + name for name in named}
+
+
 def test_every_clause_that_decides_is_explained() -> None:
-    """docs/custody.md names every policy clause that a decision can name."""
+    """Every policy clause that a decision can name stands on the page of custody, or of the ledger."""
     paths = {path for path in policy_fields(policy.Policy()) if "." in path}
     paths |= {"driver_health", "lateness_horizon_ms", "hold_requested.until_ms"}
     used = {
@@ -187,18 +193,20 @@ def test_every_clause_that_decides_is_explained() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and node.value in paths
     }
-    explained = set(CODE.findall(text_of("docs/custody.md")))
     assert len(used) > 20
-    assert set() == used - explained
+    assert set() == used - explained_in("docs/custody.md") - explained_in("docs/ledger.md", "ledger.")
 
 
 def test_every_policy_field_of_custody_is_explained() -> None:
-    """What custody is ruled by stands on its page; how objects are read does not concern it."""
-    explained = {code.split(":")[0] for code in CODE.findall(text_of("docs/custody.md"))}
-    ruling = {path for path in policy_fields(policy.Policy()) if not path.startswith("reading.")} - {
-        "version"
-    }
-    assert set() == ruling - explained
+    """What custody is ruled by stands on its page; how objects are read, and the ledger, do not concern it."""
+    paths = {path for path in policy_fields(policy.Policy()) if not path.startswith(("reading.", "ledger."))}
+    assert set() == paths - {"version"} - explained_in("docs/custody.md")
+
+
+def test_every_policy_field_of_the_ledger_is_explained() -> None:
+    """What the ledger is ruled by stands on its page."""
+    paths = {path for path in policy_fields(policy.Policy()) if path.startswith("ledger.")}
+    assert set() == paths - explained_in("docs/ledger.md", "ledger.")
 
 
 def alerts_raised() -> set[str]:
@@ -232,6 +240,19 @@ def test_phases_outcomes_causes_and_alerts_are_those_of_the_code() -> None:
     assert raised == first("## Alerts")
 
 
+def listed(document: str, heading: str, cells: int) -> set[str]:
+    """The first cells of the table with so many cells under a heading."""
+    return {row[0].strip("`") for row in rows(section(document, heading)) if len(row) == cells}
+
+
+def test_books_causes_reasons_and_alerts_of_the_ledger_are_those_of_the_code() -> None:
+    """The tables of docs/ledger.md list what can be, and nothing else; an alert is named where its cause is."""
+    assert set(get_args(decisions.Book)) == listed("docs/ledger.md", "## Books, accounts, entries", 3)
+    assert set(get_args(decisions.DriftCause)) == listed("docs/ledger.md", "## Drift", 2)
+    assert set(get_args(decisions.HoldReason)) == listed("docs/ledger.md", "## Verdict", 3)
+    assert set() == decisions.LEDGER_ALERTS - set(CODE.findall(text_of("docs/ledger.md")))
+
+
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +282,7 @@ BASES = {
     "## What every decision carries": Decision,
     "## Decisions on devices": decisions.CustodyDecision,
     "## Decisions on moves": decisions.MoveDecision,
+    "## Decisions on entries": decisions.EntryDecision,
 }
 
 

@@ -380,6 +380,40 @@ def test_a_name_that_is_used_again_is_another_claim():
     assert "u2" == run.entries["devices", f"use/{f.device_id(f.GPU, 'g')}"].claim_uid
 
 
+def test_what_two_pods_record_of_two_claims_of_one_name_is_no_duplicate():
+    """The second is seen before the first is seen gone."""
+    run = Run().each(
+        [
+            f.claim(AT, 1, "c", uid="u1", pods=("a",)),
+            f.claim(AT, 2, "c", uid="u2", pods=("b",)),
+            f.pod(AT, 3, "a", claims=("c",), node_allocatable=(f.entry("c", {"cpu": "2"}),)),
+            f.pod(AT, 4, "b", claims=("c",), node_allocatable=(f.entry("c", {"cpu": "3"}),)),
+        ]
+    )
+
+    assert {"claim/u1", "claim/u2"} == {key for book, key in run.entries if book == "recorded"}
+    assert {"cpu": 5} == run.requested("recorded")
+    assert [] == run.refused()
+
+
+def test_a_device_that_two_claims_hold_maps_its_resources_once():
+    """It cannot be shared: the claim with the smaller uid counts, the other is refused."""
+    run = Run().each(
+        [
+            f.published(
+                AT, 1, f.GPU, "g", shape="1.36", node_allocatable={"cpu": {"allocationMultiplier": "2"}}
+            ),
+            f.claim(AT, 2, "c", f.result(f.GPU, "g"), uid="u1", pods=("a",)),
+            f.claim(AT, 3, "d", f.result(f.GPU, "g"), uid="u2", pods=("b",)),
+            f.pod(AT, 4, "a", claims=("c",)),
+            f.pod(AT, 5, "b", claims=("d",)),
+        ]
+    )
+
+    assert {"cpu": 2} == run.requested("derived")
+    assert ["u2"] == [contender for book, _, contender in run.refused() if book == "derived"]
+
+
 def test_an_unknown_claim_stands_under_its_pod_and_never_under_the_name_alone():
     run = Run()
     for number, name in enumerate(("a", "b"), 1):

@@ -286,9 +286,11 @@ def test_a_pool_that_is_incomplete_again_starts_the_wait_anew():
     assert set() == run.reasons()
 
 
-def test_a_driver_may_begin_at_a_low_generation_after_its_slices_were_gone():
+@pytest.mark.parametrize("last", [None, 9])
+def test_a_driver_may_begin_at_a_low_generation_after_its_slices_were_gone(last):
+    """Whether the last generation is still told of the pool that is gone, or not."""
     run = start(f.pool(AT + 1, 5, f.GPU, effective=9, newest=9))
-    run.step(f.pool(AT + 2, 6, f.GPU, effective=None, newest=None, complete=False), f.pool(AT + 3, 7, f.GPU))
+    run.step(f.pool(AT + 2, 6, f.GPU, effective=last, newest=None, complete=False), f.pool(AT + 3, 7, f.GPU))
 
     assert "generation_back" not in run.reasons()
 
