@@ -74,7 +74,7 @@ def compare(view: View, grace_ms: int) -> list[TimedDrift]:
         return []
     since_ms = max(
         [claim.observed_at_ms, *(pod.at_ms for pod in (*view.pods, *view.speakers))]
-        + [i[-1].at_ms for r in claim.results if (i := view.objects.items("device", r.device_id))]
+        + [i[-1].at_ms for r in _used(claim) if (i := view.objects.items("device", r.device_id))]
     )
     return [TimedDrift(drift, since_ms + grace_ms) for drift in found]
 

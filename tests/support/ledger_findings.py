@@ -95,7 +95,7 @@ class Findings:
         sources = [("pod", pod.pod_uid) for pod in pods]
         if claim is not None:
             sources.append(("claim", claim.claim_uid))
-            sources += [("device", r.device_id) for r in claim.results]
+            sources += [("device", r.device_id) for r in self.world.holds(claim)]
         return max(self.told[s][-1][0] for s in sources if s in self.told)
 
     def of_unknown_claims(self, pod):
