@@ -50,14 +50,14 @@ def read_pod_entries(
         return None
     entries = []
     for path, raw in notes.objects(served, "status.nodeAllocatableResourceClaimStatuses"):
-        claim = notes.text(raw, "resourceClaimName", path)
+        claim = notes.name(raw, "resourceClaimName", path)
         if claim == PLACEHOLDER_CLAIM and extended_claim:
             claim = extended_claim
         entries.append(_entry(raw, claim, path, _ENTRY, notes))
     for path, raw in notes.objects(renamed, "status.additionalNodeAllocatableResources"):
         source = notes.mapping(raw.get("source"), f"{path}.source")
         entries.append(
-            _entry(raw, notes.text(source, "name", f"{path}.source"), path, _ENTRY_138, notes, renamed=True)
+            _entry(raw, notes.name(source, "name", f"{path}.source"), path, _ENTRY_138, notes, renamed=True)
         )
     return tuple(sorted(entries, key=lambda entry: (entry.claim, entry.containers, repr(entry))))
 
@@ -108,7 +108,7 @@ def _add(amounts: dict[str, str], item: dict[str, Any], member: str, path: str, 
     """Keep one amount under the entry's resource name; a second one under a name is refused and never added up."""
     if item.get(member) is None:
         return
-    name = notes.text(item, "name", path)
+    name = notes.name(item, "name", path)
     if not name:
         notes.refuse(f"{path}.name", "missing, so the amount belongs to no resource")
     elif name in amounts:

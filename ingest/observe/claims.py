@@ -120,12 +120,12 @@ def observe_claim(obj: dict[str, Any], *, at_ms: int = 0, epoch: int = 0) -> Cla
 def _results(value: object, notes: Notes) -> tuple[AllocationResult, ...]:
     results = []
     for path, item in notes.objects(value, "status.allocation.devices.results"):
-        driver, pool = notes.text(item, "driver", path), notes.text(item, "pool", path)
-        device = notes.text(item, "device", path)
+        driver, pool = notes.name(item, "driver", path), notes.name(item, "pool", path)
+        device = notes.name(item, "device", path)
         if not (driver and pool and device):
             notes.refuse(path, "driver, pool and device must all be given")
             continue
-        request, _, subrequest = notes.text(item, "request", path).partition("/")
+        request, _, subrequest = notes.name(item, "request", path).partition("/")
         results.append(
             AllocationResult(
                 request=request,
@@ -134,7 +134,7 @@ def _results(value: object, notes: Notes) -> tuple[AllocationResult, ...]:
                 pool=pool,
                 device=device,
                 admin_access=notes.flag(item, "adminAccess", path),
-                share_id=notes.text(item, "shareID", path),
+                share_id=notes.name(item, "shareID", path),
                 consumed=_consumed(item.get("consumedCapacity"), driver, f"{path}.consumedCapacity", notes),
                 tolerations=_tolerations(item.get("tolerations"), f"{path}.tolerations", notes),
                 binding_conditions=tuple(
@@ -169,10 +169,10 @@ def _consumers(value: object, notes: Notes) -> tuple[Consumer, ...]:
     for path, item in notes.objects(value, "status.reservedFor"):
         consumers.append(
             Consumer(
-                resource=notes.text(item, "resource", path),
-                name=notes.text(item, "name", path),
-                uid=notes.text(item, "uid", path),
-                api_group=notes.text(item, "apiGroup", path),
+                resource=notes.name(item, "resource", path),
+                name=notes.name(item, "name", path),
+                uid=notes.name(item, "uid", path),
+                api_group=notes.name(item, "apiGroup", path),
             )
         )
     return tuple(sorted(consumers, key=lambda consumer: (consumer.uid, consumer.resource, consumer.name)))

@@ -214,7 +214,7 @@ def _request_policy(policy: dict[str, Any], path: str, notes: Notes) -> dict[str
 def _consumed(value: object, path: str, notes: Notes) -> tuple[tuple[str, str, str], ...]:
     consumed = []
     for at, item in notes.objects(value, path):
-        counter_set = notes.text(item, "counterSet", at)
+        counter_set = notes.name(item, "counterSet", at)
         consumed += read_counters(counter_set, item.get("counters"), f"{at}.counters", notes)
     return tuple(sorted(consumed))
 

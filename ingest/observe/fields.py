@@ -22,6 +22,10 @@ OWN_MANAGER: Final = "sickbay"
 #: resourceVersions are compared as whole numbers and stored in 64-bit columns.
 MAX_RESOURCE_VERSION: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
+#: The longest name, uid or namespace: Kubernetes allows no longer one, and an index of a database must hold several.
+MAX_NAME_BYTES: Final = 253
+#: The longest name of a resource: a domain, a slash and 63 characters.
+_MAX_RESOURCE_BYTES: Final = 317
 #: How many refused values one object may name; the rest are counted in a last line.
 _MAX_NOTES: Final = 64
 
@@ -76,8 +80,8 @@ def read_identity(obj: object, kind: str, *, namespaced: bool) -> Identity:
     """Read who an object is.
 
     Raises ObjectError, with the path, when the object or its metadata is no JSON object, or when uid, name, namespace (for
-    ``namespaced`` kinds) or resourceVersion is missing or of a wrong type; UnicodeEncodeError when one of them holds a lone
-    surrogate.
+    ``namespaced`` kinds) or resourceVersion is missing, of a wrong type or longer than Kubernetes allows; UnicodeEncodeError
+    when one of them holds a lone surrogate.
     """
     if not isinstance(obj, dict):
         raise ObjectError(f"{kind}: expected a JSON object, found {_type_name(obj)}")
@@ -96,9 +100,12 @@ def read_identity(obj: object, kind: str, *, namespaced: bool) -> Identity:
         raise ObjectError(
             f"{where}: metadata.uid is missing or no text; a name alone may be reused and is no identity"
         )
-    for text in (uid, namespace, name):
-        if not text.isascii():
-            text.encode()
+    for what, text in (("uid", uid), ("namespace", namespace), ("name", name)):
+        size = len(text) if text.isascii() else len(text.encode())
+        if size > MAX_NAME_BYTES:
+            raise ObjectError(
+                f"{kind}: metadata.{what} has {size} bytes; Kubernetes allows {MAX_NAME_BYTES}: no API server serves this object"
+            )
     return Identity(uid, namespace, name, read_resource_version(metadata.get("resourceVersion"), where))
 
 
@@ -168,6 +175,14 @@ class Notes:
             self.refuse(f"{path}.{key}", f"expected a text, found {_type_name(value)}")
         return ""
 
+    def name(self, parent: dict[str, Any], key: str, path: str) -> str:
+        """Return a text as ``text`` does; one that is longer than a name may be is refused as well."""
+        value = self.text(parent, key, path)
+        if len(value) * 4 > MAX_NAME_BYTES and len(value.encode()) > MAX_NAME_BYTES:
+            self.refuse(f"{path}.{key}", f"longer than the {MAX_NAME_BYTES} bytes of a name")
+            return ""
+        return value
+
     def flag(self, parent: dict[str, Any], key: str, path: str) -> bool:
         """Return a boolean; False when it is null or absent and, refused, when it is something else."""
         value = parent.get(key)
@@ -214,6 +229,9 @@ class Notes:
         """Return name to canonical text of a map of quantities; each illegal one is refused and left out."""
         amounts = {}
         for key, amount in self.mapping(value, path).items():
+            if len(key) * 4 > _MAX_RESOURCE_BYTES and len(key.encode()) > _MAX_RESOURCE_BYTES:
+                self.refuse(path, f"a resource name longer than {_MAX_RESOURCE_BYTES} bytes")
+                continue
             text = self.quantity(amount, f"{path}[{key}]")
             if text is not None:
                 amounts[key] = text

@@ -155,18 +155,18 @@ def observe_pod(obj: dict[str, Any], *, at_ms: int = 0, epoch: int = 0) -> PodOb
     reports: list[DeviceReport] = []
     for list_name in _STATUS_LISTS:
         for path, item in notes.objects(status.get(list_name), f"status.{list_name}"):
-            name = notes.text(item, "name", path)
+            name = notes.name(item, "name", path)
             by_container.setdefault(name, item)
             if item.get("allocatedResourcesStatus"):
                 _read_reports(item["allocatedResourcesStatus"], name, path, reports, unusable)
     extended = notes.mapping(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
-    extended_claim = notes.text(extended, "resourceClaimName", "status.extendedResourceClaimStatus") or None
+    extended_claim = notes.name(extended, "resourceClaimName", "status.extendedResourceClaimStatus") or None
     pod_level = notes.mapping(spec.get("resources"), "spec.resources").get("requests")
     actuated = notes.mapping(status.get("resources"), "status.resources").get("requests")
     allocated = status.get("allocatedResources")
     phase = notes.text(status, "phase", "status")
     fact = PodObserved(
-        node=notes.text(spec, "nodeName", "spec"),
+        node=notes.name(spec, "nodeName", "spec"),
         observed_at_ms=at_ms,
         epoch=epoch,
         rv=identity.rv,
@@ -215,7 +215,7 @@ def _read_reports(
     value: object, container: str, path: str, reports: list[DeviceReport], notes: Notes
 ) -> None:
     for entry_path, entry in notes.objects(value, f"{path}.allocatedResourcesStatus"):
-        name = notes.text(entry, "name", entry_path)
+        name = notes.name(entry, "name", entry_path)
         if not name:
             notes.refuse(f"{entry_path}.name", "missing, so its devices cannot be named")
             continue
@@ -257,7 +257,7 @@ def _containers(
 def _container(
     item: dict[str, Any], path: str, by_container: dict[str, dict[str, Any]], notes: Notes, *, init: bool
 ) -> Container:
-    name = notes.text(item, "name", path)
+    name = notes.name(item, "name", path)
     resources = notes.mapping(item.get("resources"), f"{path}.resources")
     status = by_container.get(name, {})
     actuated = notes.mapping(status.get("resources"), f"status of {name}: resources").get("requests")
@@ -277,7 +277,7 @@ def _container(
             sorted(
                 (
                     ClaimReference(
-                        name=notes.text(claim, "name", at), request=notes.text(claim, "request", at)
+                        name=notes.name(claim, "name", at), request=notes.name(claim, "request", at)
                     )
                     for at, claim in notes.objects(resources.get("claims"), f"{path}.resources.claims")
                 ),
@@ -291,12 +291,12 @@ def _claims(spec: dict[str, Any], status: dict[str, Any], notes: Notes) -> tuple
     """Return pod-local claim names with the object's name, from the spec or from the status that the controller writes."""
     recorded = {}
     for path, item in notes.objects(status.get("resourceClaimStatuses"), "status.resourceClaimStatuses"):
-        recorded[notes.text(item, "name", path)] = notes.text(item, "resourceClaimName", path) or None
+        recorded[notes.name(item, "name", path)] = notes.name(item, "resourceClaimName", path) or None
     claims = []
     for path, item in notes.objects(spec.get("resourceClaims"), "spec.resourceClaims"):
-        name = notes.text(item, "name", path)
+        name = notes.name(item, "name", path)
         claims.append(
-            PodClaim(name=name, claim=notes.text(item, "resourceClaimName", path) or recorded.get(name))
+            PodClaim(name=name, claim=notes.name(item, "resourceClaimName", path) or recorded.get(name))
         )
     return tuple(sorted(claims, key=lambda claim: claim.name))
 

@@ -65,13 +65,13 @@ def observe_slice(
     notes = Notes()
     notes.unread(spec, _SPEC, "spec")
     notes.unread(pool, _POOL, "spec.pool")
-    driver, pool_name = notes.text(spec, "driver", "spec"), notes.text(pool, "name", "spec.pool")
+    driver, pool_name = notes.name(spec, "driver", "spec"), notes.name(pool, "name", "spec.pool")
     if not driver or not pool_name:
         raise ObjectError(
             f"{where}: spec.driver and spec.pool.name must name the pool that the slice belongs to"
         )
     generation = notes.whole(pool, "generation", "spec.pool")
-    node = notes.text(spec, "nodeName", "spec") or single_node(spec.get("nodeSelector"))
+    node = notes.name(spec, "nodeName", "spec") or single_node(spec.get("nodeSelector"))
     unknown = tuple(notes.unknown)
     blank = DevicePublished(
         node=node,
@@ -102,7 +102,7 @@ def observe_slice(
     counters: list[tuple[str, str, str]] = []
     counter_sets = []
     for path, raw in notes.objects(spec.get("sharedCounters"), "spec.sharedCounters"):
-        counter_set = notes.text(raw, "name", path)
+        counter_set = notes.name(raw, "name", path)
         counter_sets.append(counter_set)
         counters += read_counters(counter_set, raw.get("counters"), f"{path}.counters", notes)
     return SliceObservation(
@@ -125,5 +125,5 @@ def observe_slice(
 def _node_uid(metadata: dict[str, Any], notes: Notes) -> str:
     for path, owner in notes.objects(metadata.get("ownerReferences"), "metadata.ownerReferences"):
         if owner.get("kind") == "Node":
-            return notes.text(owner, "uid", path)
+            return notes.name(owner, "uid", path)
     return ""

@@ -23,7 +23,8 @@ HoldReason: TypeAlias = Literal[
 ]  # fmt: skip
 DriftCause: TypeAlias = Literal[
     "allocated_before_counting", "not_counted", "mapping_changed", "mapping_missing", "shape_unknown", "slice_missing",
-    "driver_ignored", "key_spelling", "claim_unknown", "device_conflict", "unexplained",
+    "driver_ignored", "key_spelling", "claim_unknown", "device_conflict",
+    "not_emulated", "unexplained",
 ]  # fmt: skip
 
 #: Bucket of what no NUMA node can be named for.

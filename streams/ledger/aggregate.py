@@ -17,6 +17,7 @@ from sickbay.decisions import (
     LEDGER_ALERTS,
     AlertCleared,
     AlertRaised,
+    Book,
     Decision,
     Drift,
     DriftCleared,
@@ -69,6 +70,8 @@ def evolve(state: LedgerState, event: Fact | Decision) -> LedgerState:
             announced.entries[event.entry.book, event.entry.key] = event.entry
         case EntryReversed():
             announced.entries.pop((event.entry.book, event.entry.key), None)
+            whose = _whose(event.entry)
+            announced.ended[whose] = max(announced.ended.get(whose, 0), event.at_ms)
         case DuplicateRefused():
             announced.refused[event.entry.book, event.entry.key, event.contender] = event.entry
         case DuplicateWithdrawn():
@@ -91,7 +94,9 @@ def evolve(state: LedgerState, event: Fact | Decision) -> LedgerState:
 
 
 def replay(state: LedgerState, event: Fact | Decision) -> LedgerState:
-    """Take in a recorded event and decide nothing."""
+    """Take in a recorded event and decide nothing; the decisions before a fact in the log answer all before it."""
+    if isinstance(event, Fact):
+        state.settle()
     return evolve(state, event)
 
 
@@ -148,10 +153,20 @@ def _timeless(entry: Entry | None) -> Entry | None:
     return None if entry is None else msgspec.structs.replace(entry, at_ms=0)
 
 
+def _whose(entry: Entry) -> tuple[Book, str]:
+    """Return whose an entry is: what ended of one claim or Pod, and begins again, must not count twice in between."""
+    return entry.book, entry.claim_uid or entry.pod_uid or entry.key
+
+
 def _entries(state: LedgerState, at_ms: int) -> list[Decision]:
-    """Reverse what does not follow any more, then post what does."""
+    """Reverse what does not follow any more, then post what does.
+
+    A posting begins with the fact that brought it, and never before what it rests on, or before what it follows ended.
+    """
     reversals: list[Decision] = []
     posts: list[Decision] = []
+    ended = dict(state.announced.ended)
+    begun: list[Entry] = []
     for key in sorted(state.books.changed_entries()):
         before, after = state.announced.entries.get(key), state.books.entry(key)
         if _same(before, after):
@@ -159,10 +174,13 @@ def _entries(state: LedgerState, at_ms: int) -> list[Decision]:
         if before is not None:
             when = max(at_ms, before.at_ms)
             reversals.append(EntryReversed(node=state.node, at_ms=when, reason=_why(after), entry=before))
+            ended[_whose(before)] = max(ended.get(_whose(before), 0), when)
         if after is not None:
-            when = max(at_ms, before.at_ms) if before is not None else at_ms
-            entry = msgspec.structs.replace(after, at_ms=when)
-            posts.append(EntryPosted(node=state.node, at_ms=when, entry=entry))
+            begun.append(after)
+    for after in begun:
+        when = max(at_ms, after.at_ms, ended.get(_whose(after), 0))
+        entry = msgspec.structs.replace(after, at_ms=when)
+        posts.append(EntryPosted(node=state.node, at_ms=when, entry=entry))
     return [*reversals, *posts]
 
 
@@ -238,6 +256,10 @@ def dump(state: LedgerState) -> bytes:
         "now_ms": state.now_ms,
         "policy_hash": state.policy_hash,
         "facts": facts,
+        "told_late": [[list(s), list(v)] for s, v in state.told_late],
+        "refused_requests": [[list(s), list(v)] for s, v in state.refused],
+        "left_ms": sorted([*name, at_ms] for name, at_ms in state.books.objects.left_ms.items()),
+        "ended": sorted([*whose, at_ms] for whose, at_ms in announced.ended.items()),
         "seen": sorted([list(s), list(v), at_ms] for (s, v), at_ms in state.seen.items()),
         "entries": [announced.entries[key] for key in sorted(announced.entries)],
         "refused": [[key[2], announced.refused[key]] for key in sorted(announced.refused)],
@@ -261,6 +283,9 @@ def load(data: bytes, policies: Mapping[str, Policy]) -> LedgerState | None:
         assert found is not None
         state.books.objects.take(fact, *found)
     state.now_ms = content["now_ms"]
+    state.books.objects.left_ms = {(ns, name): at_ms for ns, name, at_ms in content["left_ms"]}
+    state.told_late = {(tuple(s), tuple(v)): None for s, v in content["told_late"]}
+    state.refused = {(tuple(s), tuple(v)): None for s, v in content["refused_requests"]}
     state.books.use(state.policy)
     state.books.look(state.cut_ms)
     state.books.changed.clear()
@@ -272,6 +297,7 @@ def load(data: bytes, policies: Mapping[str, Policy]) -> LedgerState | None:
     for contender, raw in content["refused"]:
         entry = msgspec.convert(raw, Entry)
         announced.refused[entry.book, entry.key, contender] = entry
+    announced.ended = {(book, whose): at_ms for book, whose, at_ms in content["ended"]}
     announced.alerts = {key: (kind, about) for key, (kind, about) in content["alerts"].items()}
     announced.drifts = msgspec.convert(content["drifts"], dict[str, Drift])
     announced.verdict = msgspec.convert(content["verdict"], Standing | None)

@@ -52,9 +52,14 @@ class Books:
     def look(self, cut_ms: int) -> None:
         """Look again at the parts that facts touched; what was over before ``cut_ms`` no fact can change any more."""
         objects = self.objects
+        claims = {unit[1] for unit in objects.dirty if unit[0] == "claim"}
+        objects.dirty |= {("claim", uid) for uid in objects.rivals(claims)}
         if self._rebuilding and objects.dirty:
             self._rebuilding = {pool: until for pool, until in self._rebuilding.items() if until >= cut_ms}
-            objects.dirty |= self._rebuilding.keys()
+            for pool in self._rebuilding:
+                held = objects.by_pool.get((pool[1], pool[2]), set())
+                if claims & held or claims - objects.claims.keys():
+                    objects.dirty.add(pool)
         if objects.judged_anew:
             objects.judged_anew = False
             self.changed.add((_TIMED, ""))

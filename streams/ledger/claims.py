@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from sickbay.decisions import NUMA_UNKNOWN, Amount, Book, Entry
 from sickbay.facts import AllocationResult, ClaimObserved, DevicePublished, NodeAllocatableEntry
@@ -14,7 +14,7 @@ from sickbay.policy import Policy
 from streams.ledger import numa
 from streams.ledger.amounts import Exact, Nanos, counts, lines, nano_of, nowhere, whole_nano, within_limits
 from streams.ledger.drift import Recorded, View, compare
-from streams.ledger.findings import Findings
+from streams.ledger.findings import OUT_OF_RANGE, Findings
 from streams.ledger.mapping import (
     Members,
     Rules,
@@ -27,9 +27,6 @@ from streams.ledger.mapping import (
 )
 from streams.ledger.objects import Objects, Pod, containers_of, status_entries
 from streams.ledger.rebuilding import had_mapping
-
-#: Why an amount that was read was not entered.
-OUT_OF_RANGE: Final = "an amount out of range"
 
 
 class Part(NamedTuple):
@@ -52,10 +49,11 @@ def find_claim(objects: Objects, uid: str, policy: Policy) -> Findings:
     pods = objects.linked(claim)
     rules = policy.ledger.emulate
     speakers = objects.speakers(claim, pods)
-    recorded = _recorded(found, claim, speakers)
+    covered = frozenset[str]().union(*(pod.amounts.covered for pod in (*pods, *speakers)))
+    recorded = _recorded(found, claim, speakers, covered)
     counting = pods if rules != "1.36" else objects.not_skipped(claim, pods)
     parts = _parts(found, objects, claim, rules)
-    _derived(found, claim, parts, counting, rules)
+    _derived(found, claim, parts, counting, rules, covered)
     _holds(found, objects, claim, pods, recorded)
     _probable_duplicates(found, claim, parts, counting)
     numa.find(found, objects, claim, policy.reading.numa_attributes)
@@ -79,7 +77,7 @@ def _entry(
         account="overhead" if key.startswith("overhead/") else "claims",
         amounts=amounts[0],
         covered=amounts[1],
-        at_ms=claim.observed_at_ms,
+        at_ms=max(claim.observed_at_ms, pod.at_ms, part.device.observed_at_ms if part and part.device else 0),
         namespace=claim.namespace,
         claim=claim.claim,
         claim_uid=claim.claim_uid,
@@ -113,7 +111,9 @@ def readable(amounts: Mapping[str, str]) -> tuple[Nanos, bool]:
 # --- the recorded book ---
 
 
-def _recorded(found: Findings, claim: ClaimObserved, speakers: list[Pod]) -> Recorded:
+def _recorded(
+    found: Findings, claim: ClaimObserved, speakers: list[Pod], covered: frozenset[str]
+) -> Recorded:
     """Enter what was recorded and return it."""
     contenders = [
         (pod, place, entry)
@@ -123,7 +123,6 @@ def _recorded(found: Findings, claim: ClaimObserved, speakers: list[Pod]) -> Rec
     unclear = False
     mapping: Nanos | None = None
     bearer: Pod | None = None
-    covered = frozenset[str]().union(*(pod.amounts.covered for pod, place, _ in contenders if not place))
     by_pod: dict[str, Nanos] = {}
     for pod, place, entry in contenders:
         nanos, legal = readable(entry.mapping)
@@ -202,8 +201,7 @@ def _parts(found: Findings, objects: Objects, claim: ClaimObserved, rules: Rules
                 f"{result.device_id} counts a capacity, and the claim does not say how much of it is its own"
             )
             found.hold("shape_unknown", _scope(claim), claim.observed_at_ms, detail)
-        others = objects.holders.get(result.device_id, set())
-        taken = objects.exclusive(result.device_id, result.share_id) and min(others) != claim.claim_uid
+        taken = objects.is_taken(claim, result)
         use = (result.device_id, result.share_id)
         parts.append(Part(result, device, members, amounts, taken or use in seen))
         seen.add(use)
@@ -211,11 +209,15 @@ def _parts(found: Findings, objects: Objects, claim: ClaimObserved, rules: Rules
 
 
 def _derived(
-    found: Findings, claim: ClaimObserved, parts: list[Part], counting: list[Pod], rules: Rules
+    found: Findings,
+    claim: ClaimObserved,
+    parts: list[Part],
+    counting: list[Pod],
+    rules: Rules,
+    covered: frozenset[str],
 ) -> None:
     if not counting:
         return
-    covered = frozenset[str]().union(*(pod.amounts.covered for pod in counting))
     mapping: dict[str, Exact] = {}
     entered: Nanos = {}
     for part in parts:
@@ -262,6 +264,8 @@ def _overhead(
             if within_limits(nano):
                 place = (resource, _bucket(part))
                 total[place] = total.get(place, 0) + nano
+            else:
+                found.hold("shape_unknown", _scope(claim), claim.observed_at_ms, OUT_OF_RANGE)
     if not total:
         return total
     said = lines((resource, bucket, nano) for (resource, bucket), nano in total.items())
@@ -289,6 +293,9 @@ def _holds(
             break
     if claim.refused:
         found.hold("shape_unknown", scope, at_ms, claim.refused[0])
+    consumed = (text for result in used for text in (result.consumed or {}).values())
+    if not all(within_limits(nano_of(text)) for text in consumed):
+        found.hold("shape_unknown", scope, at_ms, OUT_OF_RANGE)
     if not pods:
         return
     missing = [
@@ -299,7 +306,7 @@ def _holds(
     ]
     if missing:
         found.hold("slice_missing", scope, _since(objects, missing, at_ms), ", ".join(missing))
-    unmapped = _unmapped(objects, used, recorded)
+    unmapped = _unmapped(objects, used, recorded, objects.allocated_ms(claim))
     if unmapped:
         found.hold("mapping_missing", scope, _since(objects, unmapped, at_ms), ", ".join(unmapped))
 
@@ -311,15 +318,17 @@ def _since(objects: Objects, devices: list[str], at_ms: int) -> int:
     )
 
 
-def _unmapped(objects: Objects, used: list[AllocationResult], recorded: Recorded) -> list[str]:
-    """Return the published devices without a mapping that they had, or that the scheduler counted for the claim."""
+def _unmapped(
+    objects: Objects, used: list[AllocationResult], recorded: Recorded, allocated_ms: int
+) -> list[str]:
+    """Return the published devices without a mapping that they had since the allocation, or that the scheduler counted."""
     bare = [
         (result.device_id, objects.items("device", result.device_id))
         for result in used
         if (device := objects.published(result.device_id)) is not None
         and device.node_allocatable_shape is None
     ]
-    had = [device_id for device_id, items in bare if had_mapping(items)]
+    had = [device_id for device_id, items in bare if had_mapping(items, allocated_ms)]
     if had:
         return had
     counted = bool(recorded.mapping) or bool(recorded.overhead)

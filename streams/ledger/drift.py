@@ -48,6 +48,8 @@ class View(NamedTuple):
     #: Those of them, by uid, for which the rules count it.
     counting: frozenset[str]
     recorded: Recorded
+    #: Whether no other claim had any of the devices.
+    alone: bool = False
 
 
 def compare(view: View, grace_ms: int) -> list[TimedDrift]:
@@ -110,11 +112,14 @@ def _cause(view: View, pod: Pod | None, said: Nanos, derived: Nanos) -> DriftCau
     if view.recorded.unclear or unread or _unknown_amounts(view):
         return "shape_unknown"
     amount = _reading(view, pod)
+    if _is_foreign(view, devices) and (said == derived or amount("exact", _current(view)) == said):
+        return "not_emulated"
     if not said and view.pods:
         uncounted = _uncounted(view, [pod] if pod else view.pods, amount)
         if uncounted is not None:
             return uncounted
-    if any(_taken(view, result) for result in used):
+    is_taken = any(_taken(view, result) for result in used)
+    if is_taken and _reading(view._replace(alone=True), pod)(view.rules, _current(view)) == said:
         return "device_conflict"
     here = [r for r in used if objects.belongs_here(r.driver, r.pool) or objects.publication(r.device_id)]
     if len(here) < len(used) or any(objects.published(result.device_id) is None for result in here):
@@ -152,8 +157,15 @@ def _uncounted(view: View, pods: list[Pod], amount: Callable[[Rules, Choice], Na
 def _lost_mapping(view: View, devices: list[DevicePublished | None]) -> bool:
     """Whether a device lost the mapping that it had, or none of them has one."""
     bare = [d for d in devices if d is not None and d.node_allocatable_shape is None]
-    had = any(had_mapping(view.objects.items("device", device.device_id)) for device in bare)
+    since_ms = view.objects.allocated_ms(view.claim)
+    had = any(had_mapping(view.objects.items("device", device.device_id), since_ms) for device in bare)
     return had or (bool(bare) and len(bare) == len(devices))
+
+
+def _is_foreign(view: View, devices: list[DevicePublished | None]) -> bool:
+    """Whether the emulated scheduler does not read the data of one of the devices."""
+    known = {device.node_allocatable_shape for device in devices if device is not None} - {None, "unknown"}
+    return view.rules != "exact" and bool(known - {view.rules})
 
 
 def _is_misspelt(devices: list[DevicePublished | None]) -> bool:
@@ -173,8 +185,7 @@ def _used(claim: ClaimObserved) -> list[AllocationResult]:
 
 
 def _taken(view: View, result: AllocationResult) -> bool:
-    holders = view.objects.holders.get(result.device_id, {view.claim.claim_uid})
-    return view.objects.exclusive(result.device_id, result.share_id) and min(holders) != view.claim.claim_uid
+    return not view.alone and view.objects.is_taken(view.claim, result)
 
 
 def _unknown_amounts(view: View) -> bool:

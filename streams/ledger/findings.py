@@ -12,6 +12,8 @@ from streams.ledger.amounts import Exact, Nanos
 
 #: No deadline.
 NEVER: Final = 1 << 62
+#: Why an amount that was read was not entered.
+OUT_OF_RANGE: Final = "an amount out of range"
 
 EntryKey: TypeAlias = tuple[Book, str]
 RefusalKey: TypeAlias = tuple[Book, str, str]

@@ -10,7 +10,7 @@ from sickbay.decisions import NUMA_UNKNOWN, Book, Entry
 from sickbay.facts import AllocationResult, ClaimObserved, DevicePublished, PoolObserved
 from sickbay.policy import Policy
 from streams.ledger.amounts import Exact, counts, lines, nano_of, nowhere, within_limits
-from streams.ledger.findings import Findings
+from streams.ledger.findings import OUT_OF_RANGE, Findings
 from streams.ledger.mapping import bucket_of
 from streams.ledger.objects import Objects
 from streams.ledger.rebuilding import done_ms, fell, is_present, is_settled
@@ -73,6 +73,8 @@ def find_pool(
             ),
         )
     )  # fmt: skip
+    if not all(within_limits(nano_of(text)) for _, _, text in fact.counters):
+        found.hold("shape_unknown", scope, newest.at_ms, OUT_OF_RANGE)
     if not is_settled(newest):
         since_ms = _since(items)
         detail = fact.invalid_reason or (
@@ -131,6 +133,9 @@ def find_device(objects: Objects, device_id: str) -> Findings:
                 amounts=lines((r, bucket_of(published.numa), n) for r, n in _capacity(published).items()),
             )
         )  # fmt: skip
+        amounts = [*published.capacity.values(), *(text for _, _, text in published.consumes_counters)]
+        if not all(within_limits(nano_of(text)) for text in amounts):
+            found.hold("shape_unknown", device_id, published.observed_at_ms, OUT_OF_RANGE)
         if published.node_allocatable_shape == "unknown":
             detail = next(iter(published.unknown_fields), "its node-allocatable data is not understood whole")
             found.hold("shape_unknown", device_id, published.observed_at_ms, detail)

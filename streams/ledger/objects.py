@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 from sickbay.facts import (
+    AllocationResult,
     ClaimGone,
     ClaimObserved,
     ClaimsGateRequested,
@@ -90,6 +91,8 @@ class Objects:
         self.left_ms: dict[tuple[str, str], int] = {}
         #: Device to the claims that hold it, without admin access.
         self.holders: dict[str, set[str]] = {}
+        #: ``(driver, pool)`` to the claims that hold a device of it.
+        self.by_pool: dict[tuple[str, str], set[str]] = {}
         #: ``(pool, device)`` to the devices of every driver that have these names.
         self.namesakes: dict[tuple[str, str], set[str]] = {}
         #: ``(driver, pool)`` of every pool that is or was here.
@@ -121,9 +124,16 @@ class Objects:
 
     @property
     def lapsed(self) -> NodeLeaseLapsed | None:
-        """The lapse of the node's Lease while it lasts."""
+        """The lapse of the node's Lease while it lasts; that of a machine that is no more concerns nobody."""
         fact = self.newest("lease")
-        return fact if isinstance(fact, NodeLeaseLapsed) else None
+        if not isinstance(fact, NodeLeaseLapsed):
+            return None
+        since_ms = None
+        for item in reversed(self.items("node")):
+            if item.essence != self.items("node")[-1].essence or not isinstance(item.fact, NodeObserved):
+                break
+            since_ms = item.at_ms
+        return fact if since_ms is None or fact.observed_at_ms >= since_ms else None
 
     def drivers(self) -> tuple[str, ...]:
         """Return the drivers that publish devices here now."""
@@ -155,10 +165,26 @@ class Objects:
         device = self.publication(device_id)
         return not device.allow_multiple if device is not None else not share_id
 
-    def linked(self, claim: ClaimObserved, consumers: frozenset[str] | None = None) -> list[Pod]:
-        """Return the Pods that count here and that a claim belongs to, by uid; ``consumers`` are those of an older version."""
-        if consumers is None:
-            consumers = self.consumers[claim.claim_uid]
+    def is_taken(self, claim: ClaimObserved, result: AllocationResult) -> bool:
+        """Whether another claim has the device, which cannot be shared; one that a Pod uses comes before one that waits."""
+        holders = self.holders.get(result.device_id, ())
+        if len(holders) < 2 or not self.exclusive(result.device_id, result.share_id):
+            return False
+        bearer = min(holders, key=lambda uid: (not self.linked(self.claims[uid]), uid))
+        return bearer != claim.claim_uid
+
+    def allocated_ms(self, claim: ClaimObserved) -> int:
+        """Return when the allocation that a claim has was seen first."""
+        since_ms, allocation = claim.observed_at_ms, allocation_of(claim)
+        for item in reversed(self.items("claim", claim.claim_uid)):
+            if not isinstance(item.fact, ClaimObserved) or allocation_of(item.fact) != allocation:
+                break
+            since_ms = item.at_ms
+        return since_ms
+
+    def linked(self, claim: ClaimObserved) -> list[Pod]:
+        """Return the Pods that count here and that a claim belongs to, by uid."""
+        consumers = self.consumers[claim.claim_uid]
         uids = set(consumers)
         if claim.owner.startswith("Pod/"):
             uids.add(claim.owner[4:])
@@ -218,13 +244,13 @@ class Objects:
 
     # --- taking facts in ---
 
-    def take(self, fact: Fact, source: Source, version: Version) -> bool:
-        """Take a fact in; return whether it says anything new."""
+    def take(self, fact: Fact, source: Source, version: Version, cut_ms: int = 0) -> bool:
+        """Take a fact in; return whether it says anything new. Versions that are older than ``cut_ms`` may be forgotten."""
         kept = self.kept.get(source)
         item = Item(fact, version)
         if kept is None:
             self.kept[source] = Kept(item)
-        elif not kept.take(item, history=has_history(source)):
+        elif not kept.take(item, cut_ms, history=has_history(source)):
             return False
         match source[0]:
             case "pod":
@@ -256,7 +282,8 @@ class Objects:
         fact = self.newest("pod", uid)
         after: Pod | None = None
         if isinstance(fact, PodObserved) and fact.phase not in _TERMINAL and fact.node:
-            if before is not None and not before.names and before.asks_the_same(fact):
+            has_claims = uid in self.by_pod or (before is not None and before.names)
+            if before is not None and not has_claims and before.asks_the_same(fact):
                 self.pods[uid] = before  # most changes of a Pod concern nothing that is counted
                 return
             after = Pod(fact)
@@ -297,6 +324,7 @@ class Objects:
                 device_id = result.device_id
                 if not result.admin_access:
                     _index(self.holders, device_id, uid, add=add)
+                    _index(self.by_pool, (result.driver, result.pool), uid, add=add)
                 self.dirty.add(("device", device_id))
                 if self.exclusive(device_id, result.share_id):
                     self.dirty |= {("claim", other) for other in self.holders.get(device_id, ())}
@@ -310,6 +338,16 @@ class Objects:
         for other in self.namesakes.setdefault(names, set()) | {device_id}:
             self.dirty |= {("claim", uid) for uid in self.holders.get(other, ())}
         self.namesakes[names].add(device_id)
+
+    def rivals(self, claims: set[str]) -> set[str]:
+        """Return the claims that hold a device together with one of these, though it cannot be shared."""
+        found: set[str] = set()
+        for uid in claims & self.claims.keys():
+            for result in self.claims[uid].results:
+                holders = self.holders.get(result.device_id, ())
+                if len(holders) > 1 and self.exclusive(result.device_id, result.share_id):
+                    found |= holders
+        return found
 
     def units(self) -> set[Unit]:
         """Return every part that there may be something to say of."""
@@ -333,7 +371,9 @@ class Objects:
                     continue
                 del self.gaps[source[1]]
             if isinstance(newest.fact, ClaimGone):
-                self.left_ms.pop((newest.fact.namespace, newest.fact.claim), None)
+                name = (newest.fact.namespace, newest.fact.claim)
+                if self.left_ms.get(name) == newest.at_ms:
+                    del self.left_ms[name]
             if source[0] == "pool":
                 self.pools.discard((source[1], source[2]))
             if source[0] == "device":

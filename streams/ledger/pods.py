@@ -9,13 +9,13 @@ from typing import Final
 from sickbay.decisions import Account, Amount, Book, Drift, Entry
 from sickbay.policy import Policy
 from streams.ledger.amounts import Exact, nowhere, texts, within_limits
-from streams.ledger.claims import OUT_OF_RANGE, entry_overhead, is_unclear, readable, split
-from streams.ledger.findings import Findings, TimedDrift
+from streams.ledger.claims import entry_overhead, is_unclear, readable, split
+from streams.ledger.findings import OUT_OF_RANGE, Findings, TimedDrift
 from streams.ledger.objects import Objects, Pod, Unit
 from streams.ledger.requests import PodAmounts, total_nano
 
-#: What of a Pod's refused values concerns the ledger, by the words of its path.
-_AMOUNT_PATHS: Final = ("requests", "allocatedResources", "overhead", "odeAllocatableResource")
+#: Refused values of a Pod that no amount hangs on, by the beginning or the end of their path: what it declares of itself.
+_HARMLESS: Final = ("metadata", "spec.priority")
 _BOOKS: Final[tuple[Book, ...]] = ("recorded", "derived")
 _PARTS: Final[tuple[tuple[Account, str], ...]] = (("claims", "claim"), ("overhead", "overhead"))
 
@@ -32,7 +32,7 @@ def find_pod(objects: Objects, uid: str, policy: Policy, claims: Mapping[Unit, F
     found.enter(_entry(pod, "common", f"pod/{uid}", "pods", nowhere(legal)))
     unresolved = _unresolved(found, objects, pod, policy.ledger.drift_grace_ms)
     where = f"{fact.namespace}/{fact.pod}"
-    refused = [text for text in fact.refused if any(word in text for word in _AMOUNT_PATHS)]
+    refused = [text for text in fact.refused if not text.startswith(_HARMLESS)]
     if refused or len(legal) != len(own):
         found.hold(
             "shape_unknown", where, pod.at_ms, refused[0] if refused else "a request that is out of range"

@@ -1,20 +1,20 @@
 """When a driver that restarted is done: since when everything that its claims rest on has been well without a break.
 
 After a restart the pool is read again, every bound claim's device must be there with its mapping, and no generation may go back,
-all for a while, before new claims come (design, section 8). Histories of pools, devices and claims tell what was well when; of
-Pods, which have none, those of now count.
+all for a while, before new claims come (design, section 8). Histories of pools and devices tell what was well when; the claims
+are those that are bound now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
 from sickbay.facts import AllocationResult, ClaimObserved, DevicePublished, PoolObserved
 from streams.ledger.findings import NEVER
 from streams.ledger.objects import Objects
-from streams.ledger.versions import Item, pods_of
+from streams.ledger.versions import Item
 
 #: Moments that are looked at; a pool that changes more often stays on hold.
 _MOMENTS_LIMIT: Final = 2_000
@@ -76,13 +76,10 @@ class _Look:
         self._items = items
         self._counted = counted
         self._claims = [
-            kept.items
-            for source, kept in objects.kept.items()
-            if source[0] == "claim" and any(map(self._concerns, kept.items))
+            claim
+            for uid in sorted(objects.by_pool.get(pool, ()))
+            if objects.linked(claim := objects.claims[uid])
         ]
-
-    def _concerns(self, item: Item) -> bool:
-        return isinstance(item.fact, ClaimObserved) and any(self._of_pool(r) for r in _used(item.fact))
 
     def _of_pool(self, result: AllocationResult) -> bool:
         return (result.driver, result.pool) == self._pool
@@ -90,10 +87,8 @@ class _Look:
     def moments(self, from_ms: int) -> list[int]:
         """Return the times from ``from_ms`` on at which something may have changed."""
         found = {item.at_ms for item in self._items}
-        for items in self._claims:
-            found |= {item.at_ms for item in items}
-            devices = {r.device_id for i in items if isinstance(i.fact, ClaimObserved) for r in _used(i.fact)}
-            found |= {item.at_ms for device in devices for item in self._objects.items("device", device)}
+        devices = {result.device_id for claim in self._claims for result in _used(claim)}
+        found |= {item.at_ms for device in devices for item in self._objects.items("device", device)}
         return sorted(at_ms for at_ms in found if at_ms >= from_ms)[:_MOMENTS_LIMIT]
 
     def fell_at(self, at_ms: int) -> bool:
@@ -106,14 +101,7 @@ class _Look:
         pool = _newest(self._items, at_ms)
         if pool is None or not is_settled(pool):
             return False
-        return not any(self._is_wrong(claim, at_ms) for claim in self._bound(at_ms))
-
-    def _bound(self, at_ms: int) -> Iterator[ClaimObserved]:
-        for items in self._claims:
-            item = _newest(items, at_ms)
-            fact = item.fact if item is not None else None
-            if isinstance(fact, ClaimObserved) and self._objects.linked(fact, pods_of(fact)):
-                yield fact
+        return not any(self._is_wrong(claim, at_ms) for claim in self._claims)
 
     def _is_wrong(self, claim: ClaimObserved, at_ms: int) -> bool:
         used = _used(claim)
@@ -126,7 +114,7 @@ class _Look:
                     return True
             elif device.node_allocatable_shape is None:
                 bare += 1
-                if self._of_pool(result) and had_mapping(items):
+                if self._of_pool(result) and had_mapping(items, self._objects.allocated_ms(claim)):
                     return True
         return (
             bool(used)
@@ -136,11 +124,14 @@ class _Look:
         )
 
 
-def had_mapping(items: list[Item]) -> bool:
-    """Whether a device was ever published with a mapping."""
+def had_mapping(items: list[Item], since_ms: int) -> bool:
+    """Whether a device was published with a mapping at any time from ``since_ms`` on."""
+    ends = [*(item.at_ms for item in items[1:]), NEVER]
     return any(
-        isinstance(item.fact, DevicePublished) and item.fact.node_allocatable_shape is not None
-        for item in items
+        isinstance(item.fact, DevicePublished)
+        and item.fact.node_allocatable_shape is not None
+        and end_ms > since_ms
+        for item, end_ms in zip(items, ends, strict=True)
     )
 
 

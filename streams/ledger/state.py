@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sickbay.decisions import Decision, Drift, Entry, ledger_version
+from sickbay.decisions import Book, Decision, Drift, Entry, ledger_version
 from sickbay.facts import ClaimsGateRequested, Fact, PolicyChanged
 from sickbay.policy import Policy
 from streams.ledger.books import Books
@@ -13,8 +13,8 @@ from streams.ledger.findings import EntryKey, RefusalKey
 from streams.ledger.judging import Shown, Standing, drifts, verdict
 from streams.ledger.versions import Source, Version, reports_lateness, source_of
 
-#: Sources that ended, and late facts, of which the version is kept so that a repeat is told from news.
-_SEEN_LIMIT: Final = 64
+#: Sources that ended, late facts and refused requests, of which the version is kept so that a repeat is told from news.
+_SEEN_LIMIT: Final = 256
 #: Objects above which those that ended before the horizon are forgotten; then twice what remained.
 _TRIM_ABOVE: Final = 128
 
@@ -22,11 +22,13 @@ _TRIM_ABOVE: Final = 128
 class Announced:
     """What the decisions so far add up to."""
 
-    __slots__ = ("alerts", "drifts", "entries", "refused", "verdict")
+    __slots__ = ("alerts", "drifts", "ended", "entries", "refused", "verdict")
 
     def __init__(self) -> None:
         self.entries: dict[EntryKey, Entry] = {}
         self.refused: dict[RefusalKey, Entry] = {}
+        #: Book and whose entry it was, to the time of its last reversal inside the horizon: nothing of it begins before.
+        self.ended: dict[tuple[Book, str], int] = {}
         #: Alert id to (kind, about).
         self.alerts: dict[str, tuple[str, str]] = {}
         self.drifts: dict[str, Drift] = {}
@@ -38,7 +40,7 @@ class LedgerState:
 
     __slots__ = (
         "_trim_above", "announced", "books", "cause_ms", "late", "node", "now_ms", "outbox", "policies", "policy_hash",
-        "seen",
+        "refused", "seen", "told_late",
     )  # fmt: skip
 
     def __init__(self, node: str, policies: Mapping[str, Policy], policy_hash: str) -> None:
@@ -55,6 +57,9 @@ class LedgerState:
         self.late: list[Fact] = []
         #: ``(source, version)`` to the time when it became true.
         self.seen: dict[tuple[Source, Version], int] = {}
+        #: Late facts that were told of, and requests to open a gate that were refused, oldest first: a repeat changes nothing.
+        self.told_late: dict[tuple[Source, Version], None] = {}
+        self.refused: dict[tuple[Source, Version], None] = {}
         self._trim_above = _TRIM_ABOVE
 
     @property
@@ -95,6 +100,8 @@ class LedgerState:
         """Forget what ended before the lateness horizon; nothing that is announced hangs on it."""
         for source, version, at_ms in self.books.objects.forget(self.cut_ms):
             self._remember(source, version, at_ms)
+        ended = self.announced.ended
+        self.announced.ended = {whose: at_ms for whose, at_ms in ended.items() if at_ms >= self.cut_ms}
 
     def trim_if_full(self) -> None:
         """Forget once there is much to forget."""
@@ -122,20 +129,30 @@ class LedgerState:
         if fact.observed_at_ms < self.cut_ms:
             self._too_late(fact, source, version)
             return
+        if (source, version) in self.refused:
+            return
         if isinstance(fact, ClaimsGateRequested) and not self._may_open(fact):
+            self.refused[source, version] = None
+            while len(self.refused) > _SEEN_LIMIT:
+                del self.refused[next(iter(self.refused))]
             return
         if isinstance(fact, PolicyChanged):
-            if not self.books.objects.take(fact, source, version):
+            if not self.books.objects.take(fact, source, version, self.cut_ms):
                 return
             newest = self.books.objects.newest("policy")
             assert isinstance(newest, PolicyChanged)
             self.policy_hash = newest.policy_hash
             self.books.use(self.policy)
-        elif not self.books.objects.take(fact, source, version):
+        elif not self.books.objects.take(fact, source, version, self.cut_ms):
             return
         self.cause_ms = max(self.cause_ms, fact.observed_at_ms)
         self.books.look(self.cut_ms)
         self.trim_if_full()
+
+    def settle(self) -> None:
+        """Note that what was decided so far answers all that was seen, as in a log."""
+        self.books.changed.clear()
+        self.cause_ms = 0
 
     def _may_open(self, fact: ClaimsGateRequested) -> bool:
         """Whether the ledger is the one that was checked, where a request to open says so."""
@@ -147,7 +164,9 @@ class LedgerState:
         kept = self.books.objects.kept.get(source)
         known = kept is not None and version <= kept.newest.version
         known = known or any(s == source and version <= v for s, v in self.seen)
-        if known or not reports_lateness(source):
+        if known or (source, version) in self.told_late or not reports_lateness(source):
             return
-        self._remember(source, version, fact.observed_at_ms)
+        self.told_late[source, version] = None
+        while len(self.told_late) > _SEEN_LIMIT:
+            del self.told_late[next(iter(self.told_late))]
         self.late.append(fact)

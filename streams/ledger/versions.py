@@ -33,7 +33,7 @@ Source: TypeAlias = tuple[str, ...]
 Version: TypeAlias = tuple[Any, ...]
 
 #: Versions older than the horizon that are kept of one object, beside the newest.
-_OLD_LIMIT: Final = 8
+_OLD_LIMIT: Final = 64
 
 _SOURCES: Final[dict[type[Fact], Callable[[Any], tuple[Source, Version]]]] = {
     PolicyChanged: lambda f: (("policy",), (f.observed_at_ms,)),
@@ -52,7 +52,7 @@ _SOURCES: Final[dict[type[Fact], Callable[[Any], tuple[Source, Version]]]] = {
     ClaimsGateRequested: lambda f: (("gate", f.scope), (f.observed_at_ms, f.request_id)),
 }
 #: Kinds whose earlier versions say something that the newest does not.
-_WITH_HISTORY: Final = frozenset({"claim", "device", "pool"})
+_WITH_HISTORY: Final = frozenset({"node", "claim", "device", "pool"})
 #: Kinds that nobody but the ledger listens to: it is the ledger that says when one of their facts comes too late.
 _OWN_KINDS: Final = frozenset({"claim", "pool", "gate"})
 
@@ -85,6 +85,8 @@ def _essence(fact: Fact) -> object:
     match fact:
         case ClaimObserved():
             return allocation_of(fact)
+        case NodeObserved():
+            return fact.node_uid
         case DevicePublished():
             return fact.node_allocatable_shape, tuple(
                 (resource, tuple(sorted(members.items())))
@@ -121,12 +123,14 @@ class Kept:
         """The version that counts."""
         return self.items[-1]
 
-    def take(self, item: Item, *, history: bool) -> bool:
-        """Take a version in; return whether anything is different."""
+    def take(self, item: Item, cut_ms: int, *, history: bool) -> bool:
+        """Take a version in, and forget what ``trim`` forgets; return whether anything is different."""
         items = self.items
         if item.version > items[-1].version:
             if history:
                 items.append(item)
+                if len(items) > 2 and items[1].at_ms < cut_ms:
+                    self.trim(cut_ms)
             else:
                 items[-1] = item
             return True

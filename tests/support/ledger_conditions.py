@@ -29,7 +29,8 @@ def conditions(world, policy, *, pool=None):
         counted = any(line.book == "recorded" and line.claim_uid == claim.claim_uid for line in world.lines)
         devices = [world.devices.get(r.device_id) for r in world.holds(claim)]
         bare = [d for d in devices if d is not None and d.node_allocatable_shape is None]
-        lost = [d for d in bare if had_mapping(world.told["device", d.device_id])]
+        since_ms = world.allocated_ms(claim)
+        lost = [d for d in bare if had_mapping(world.told["device", d.device_id], since_ms)]
         if any(pool in (None, (d.driver, d.pool)) for d in lost):
             found.add(("mapping_missing", scope))
         if counted and held and len(bare) == len(devices):
@@ -37,8 +38,13 @@ def conditions(world, policy, *, pool=None):
     return found if pool else found | unknown_shapes(world)
 
 
-def had_mapping(log):
-    return any(isinstance(x, f.DevicePublished) and x.node_allocatable_shape is not None for _, x in log)
+def had_mapping(log, since_ms):
+    """Whether a device was published with a mapping at any time from ``since_ms`` on."""
+    ends = [*(t for t, _ in log[1:]), float("inf")]
+    return any(
+        isinstance(x, f.DevicePublished) and x.node_allocatable_shape is not None and end > since_ms
+        for (_, x), end in zip(log, ends, strict=True)
+    )
 
 
 def fell_at(log, at_ms):

@@ -155,7 +155,7 @@ class Findings:
         total = {}
         for result, device, refused in self.world.counted_results(claim):
             chosen = device if device_of is None else device_of(result)
-            if refused or chosen is None:
+            if chosen is None or (refused and not self.stands_alone(claim, result, device_of)):
                 continue
             if pod is None:
                 add(total, {r: a for r, a in (added(chosen, result, rules) or {}).items() if legal(a)})
@@ -163,6 +163,10 @@ class Findings:
                 for (resource, amount), times in self.world.overheads(chosen, pod, claim, rules):
                     add(total, {resource: amount * times})
         return total
+
+    def stands_alone(self, claim, result, device_of):
+        """Whether the reading is one without other claims, and the result is refused for their sake."""
+        return device_of == self.world.last_of and self.world.loser(claim, result)
 
     def cause(self, claim, seen, *, predicted):
         """The first cause of the table that fits."""
@@ -176,6 +180,10 @@ class Findings:
             or any(added(d, r, "exact") is None for r, d in zip(held, devices, strict=True))
         ):
             return "shape_unknown"
+        foreign = {d.node_allocatable_shape for d in devices if d is not None} - {None, "unknown", rules}
+        read_as_is = shown(self.reading(claim, seen.pod, "exact")) == recorded
+        if rules != "exact" and foreign and (predicted or read_as_is):
+            return "not_emulated"
         if not recorded and seen.pods:
             if all(world.preallocated(claim, p) for p in seen.pods):
                 return "allocated_before_counting"
@@ -183,11 +191,12 @@ class Findings:
                 return "key_spelling"
             if not any(p.node_allocatable for p in seen.pods):
                 return "not_counted"
-        if any(world.loser(claim, r) for r in held):
+        alone = shown(self.reading(claim, seen.pod, rules, world.last_of)) == recorded
+        if alone and any(world.loser(claim, r) for r in held):
             return "device_conflict"
         if any(r.device_id not in world.devices for r in held):
             return "slice_missing"
-        if recorded and self.unmapped(devices):
+        if recorded and self.unmapped(claim, devices):
             return "mapping_missing"
         if not predicted and shown(self.reading(claim, seen.pod, rules)) != recorded:
             moments = {t for d in devices for t, _ in self.told["device", d.device_id]}
@@ -209,10 +218,11 @@ class Findings:
             for members in members_of(self.world.last(r.device_id), "exact").values()
         )
 
-    def unmapped(self, devices):
-        """Whether devices have no mapping that one of them had, or none of them has any."""
+    def unmapped(self, claim, devices):
+        """Whether devices have no mapping that one of them had since the allocation, or none of them has any."""
         bare = [d for d in devices if d.node_allocatable_shape is None]
-        return any(had_mapping(self.told["device", d.device_id]) for d in bare) or (
+        since_ms = self.world.allocated_ms(claim)
+        return any(had_mapping(self.told["device", d.device_id], since_ms) for d in bare) or (
             bare and len(bare) == len(devices)
         )
 
@@ -296,7 +306,7 @@ class Findings:
                 found.add(("driver_rebuilding", f"{driver}/{pool}"))
         for (kind, *_), log in self.told.items():
             _, fact = log[-1]
-            if (kind == "lease" and isinstance(fact, f.NodeLeaseLapsed)) or (
+            if (kind == "lease" and isinstance(fact, f.NodeLeaseLapsed) and not self.is_newer(fact)) or (
                 kind == "node" and isinstance(fact, f.NodeGone)
             ):
                 found.add(("slice_stale", ""))
@@ -313,6 +323,17 @@ class Findings:
             if want == "any" or (want == "unexplained" and drift.cause == "unexplained"):
                 found.add(("drift", drift.about))
         return found
+
+    def is_newer(self, lapse):
+        """Whether the machine that is here came after the lapse of a Lease: its predecessor's."""
+        log = self.told.get(("node",), [])
+        if not log or not isinstance(log[-1][1], f.NodeObserved):
+            return False
+        same = itertools.takewhile(
+            lambda item: isinstance(item[1], f.NodeObserved) and item[1].node_uid == log[-1][1].node_uid,
+            reversed(log),
+        )
+        return lapse.observed_at_ms < min(t for t, _ in same)
 
     def rebuilding(self, driver, pool):
         """Whether a pool is gone since a short time, or is back and all was not yet well for long enough."""

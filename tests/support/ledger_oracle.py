@@ -94,10 +94,10 @@ class Oracle:
         return told
 
     def world(self, at_ms=None):
-        """What was so at a time, by default now; Pods, of which the ledger keeps no history, are always those of now."""
+        """What was so at a time, by default now; Pods and claims are always those of now."""
         at_ms = self.now_ms if at_ms is None else at_ms
         then = {
-            source: log if source[0] == "pod" else [(t, x) for t, x in log if t <= at_ms]
+            source: log if source[0] in ("pod", "claim") else [(t, x) for t, x in log if t <= at_ms]
             for source, log in self.histories().items()
         }
         return World(self.policy, {source: log for source, log in then.items() if log}, at_ms)
@@ -186,6 +186,19 @@ class World:
                 return fact
         return None
 
+    def last_of(self, result):
+        """The device of a result, whoever else has it."""
+        return self.last(result.device_id)
+
+    def allocated_ms(self, claim):
+        """When the allocation that a claim has was seen first."""
+        since_ms = None
+        for at_ms, fact in reversed(self.told["claim", claim.claim_uid]):
+            if not isinstance(fact, f.ClaimObserved) or allocation(fact) != allocation(claim):
+                break
+            since_ms = at_ms
+        return since_ms
+
     def preallocated(self, claim, pod):
         """Whether the oldest version that had this allocation did not know the Pod yet.
 
@@ -251,7 +264,7 @@ class World:
 
     def _common(self):
         if isinstance(self.node, f.NodeObserved):
-            have = {(r, UNKNOWN): up(r, a) for r, a in self.amounts(self.node.allocatable).items()}
+            have = {(r, UNKNOWN): a for r, a in self.amounts(self.node.allocatable).items()}
             self.post(Line("common", f"node/{self.node.node_uid}", "supply", have))
         for uid, pod in self.pods.items():
             own = {(r, UNKNOWN): a for r, a in self.asked(pod).items()}
@@ -283,7 +296,7 @@ class World:
     def _record(self, part, claim, told):
         """Post what status entries say of one claim: each contribution once, what repeats it is refused."""
         uid, borne, seen = claim.claim_uid if claim else "", False, []
-        among = [pod for pod, _, _ in told]
+        among = [pod for pod, _, _ in told] if claim is None else self.covering(claim)
         for pod, _, entry in told:
             seen.append(pod.pod_uid)
             place = seen.count(pod.pod_uid)
@@ -314,13 +327,17 @@ class World:
         return not result.share_id if device is None else not device.allow_multiple
 
     def loser(self, claim, result):
-        """Whether another claim with a smaller uid holds a device that cannot be shared."""
+        """Whether another claim has a device that cannot be shared: one that a Pod uses, else one with a smaller uid."""
         holders = [
-            c.claim_uid
+            (not self.pods_of(c), c.claim_uid)
             for c in self.claims.values()
             if any(r.device_id == result.device_id for r in self.holds(c))
         ]
-        return self.exclusive(result) and min(holders) != claim.claim_uid
+        return self.exclusive(result) and min(holders)[1] != claim.claim_uid
+
+    def covering(self, claim):
+        """The Pods whose Pod-level requests contain what a claim adds, in both books."""
+        return [*self.pods_of(claim), *self.speakers(claim)]
 
     def counted_pods(self, claim, rules=None):
         pods = self.pods_of(claim)
@@ -350,7 +367,7 @@ class World:
                     self.refused.append(("derived", key, claim.claim_uid))
                 elif amounts:
                     self.contribute(
-                        "derived", key, "claims", pods[0], amounts, among=pods, claim_uid=claim.claim_uid,
+                        "derived", key, "claims", pods[0], amounts, among=self.covering(claim), claim_uid=claim.claim_uid,
                         device_id=result.device_id,
                     )  # fmt: skip
             for pod in pods:

@@ -1,9 +1,9 @@
 """A small ledger for tests and for the answers in docs/audit-views.md: two nodes, one claim that spans them.
 
 On ``node-d`` (canary) the GPU's driver restarts from minute 3 to 5, the scheduler counted half of what the claim takes (drift
-from minute 6 to 8, explained), and a second Pod claims the claim's entry in minutes 4 to 7. At minute 9 the Pod ``side`` is
-gone; it was posted at minute 4, and at minute 8 it turned out that it had begun at minute 2. ``node-e`` (stable) is closed by a
-person since minute 7, and has had a drift that nobody explains since minute 8.
+from minute 6 to 8, explained), and the Pod ``spare``, which asks for nothing by itself, claims the claim's entry in minutes 4 to
+7. The Pod ``side`` has been there since minute 2, which a fact says that comes only after minute 8, and is gone at minute 9.
+``node-e`` (stable) is closed by a person since minute 7, and has had a drift that nobody explains since minute 8.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ GPU: Final = "gpu.example.com"
 CLAIM: Final[dict[str, Any]] = {"namespace": "team-a", "claim": "gpus", "claim_uid": "uid-gpus"}
 TRAIN: Final[dict[str, Any]] = {"namespace": "team-a", "pod": "train", "pod_uid": "uid-train"}
 SIDE: Final[dict[str, Any]] = {"namespace": "team-b", "pod": "side", "pod_uid": "uid-side"}
+SPARE: Final[dict[str, Any]] = {"namespace": "team-b", "pod": "spare", "pod_uid": "uid-spare"}
 
 
 def at(minute: int) -> int:
@@ -109,7 +110,7 @@ def _node_d(log: History) -> None:
     node = "node-d"
     canary: dict[str, Any] = {"node_class": "canary", "drivers": (GPU,)}
     pool = f"{GPU}/{node}"
-    refused = entry("recorded", "claim/uid-gpus", "claims", at(4), ("cpu", "1501m"), **SIDE | CLAIM)
+    refused = entry("recorded", "claim/uid-gpus", "claims", at(4), ("cpu", "1501m"), **SPARE | CLAIM)
     found = drift(
         "team-a",
         "gpus",
@@ -124,24 +125,12 @@ def _node_d(log: History) -> None:
     tell(log, node, at(0), *_supply(node), verdict(node, at(0), **canary))
     tell(log, node, at(1), *_use(node, at(1), "0"))
     tell(log, node, at(3), verdict(node, at(3), rebuilding, **canary))
-    tell(
-        log,
-        node,
-        at(4),
-        posted(node, side_entry(at(4))),
-        DuplicateRefused(node=node, at_ms=at(4), entry=refused, contender="uid-side"),
-    )
+    tell(log, node, at(4), DuplicateRefused(node=node, at_ms=at(4), entry=refused, contender="uid-spare"))
     tell(log, node, at(5), verdict(node, at(5), **canary))
     tell(log, node, at(6), DriftFound(node=node, at_ms=at(6), drift=found))
-    tell(log, node, at(7), DuplicateWithdrawn(node=node, at_ms=at(7), entry=refused, contender="uid-side"))
-    tell(
-        log,
-        node,
-        at(8),
-        DriftCleared(node=node, at_ms=at(8), drift=found),
-        reversed_at(node, at(2), side_entry(at(4))),
-        posted(node, side_entry(at(2))),
-    )
+    tell(log, node, at(7), DuplicateWithdrawn(node=node, at_ms=at(7), entry=refused, contender="uid-spare"))
+    tell(log, node, at(8), DriftCleared(node=node, at_ms=at(8), drift=found))
+    tell(log, node, at(2), posted(node, side_entry(at(2))))
     tell(log, node, at(9), reversed_at(node, at(9), side_entry(at(2))))
 
 

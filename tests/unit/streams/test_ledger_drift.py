@@ -47,7 +47,9 @@ CAUSES = {
     "shape_unknown": (gpu(), holding(), user(f.entry("c", {"cpu": "1"}, shape="unknown", unknown_fields=("status",)))),
     "allocated_before_counting": (gpu(), holding(2, pods=()), holding(4), user()),
     "not_counted": (gpu(), holding(), user()),
-    "device_conflict": (gpu(), f.claim(AT, 2, "b", f.result(f.GPU, "g")), holding(3), user(said, rv=4)),
+    "device_conflict": (
+        gpu(), f.claim(AT, 2, "b", f.result(f.GPU, "g"), pods=("z",)), user(f.entry("b", {"cpu": "2"}), rv=5, name="z"), holding(3), user(said, rv=4),
+    ),
     "slice_missing": (holding(), user(said)),
     "mapping_missing": (gpu(), gpu(4, mapping=None), holding(), user(said)),
     "mapping_changed": (gpu(), gpu(4, mapping={"cpu": {"allocationMultiplier": "3"}}, at_ms=AT + 1), holding(), user(said)),
@@ -243,4 +245,4 @@ def test_a_claim_of_others_that_a_pod_records_is_no_changed_mapping():
 def test_a_recorded_amount_of_the_old_scheduler_is_no_spelling_when_nothing_is_spelled_otherwise():
     run = after(rules("1.37"), gpu(), holding(), user(said))
 
-    assert {"ml/c": "unexplained"} == run.drifts()
+    assert {"ml/c": "not_emulated"} == run.drifts()
