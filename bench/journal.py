@@ -52,7 +52,7 @@ def made_up(count: int) -> Iterator[tuple[Any, ...]]:
         yield (
             1, node % _PARTITIONS, number, 0, f"{number:032x}", "reversed" if is_reversal else "posted", f"node-{node}", book,
             f"claim/{node}/{pair}", account, resource, ("0", "1", "unknown")[pair % 3], -amount if is_reversal else amount, 0,
-            _START_MS + number * _STEP_MS, "ml", f"pod-{node}-{pair}", f"claim-{node}-{pair}",
+            _START_MS + number * _STEP_MS, f"pod-{node}-{pair}", f"claim-{node}-{pair}",
         )  # fmt: skip
 
 

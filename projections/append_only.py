@@ -1,13 +1,16 @@
 """The triggers that make the event log append-only, as each database has them. Migrations must arrive at exactly these.
 
-They hold against everybody who is not the owner of the table or a superuser; against those, see ``projections.chain``.
+On PostgreSQL they hold against everybody who does not switch them off, which only the owner of the table and a superuser may. A
+SQLite file has no owner: its triggers refuse UPDATE and DELETE to whoever opens it, and a replacing INSERT only where
+``recursive_triggers`` is on, as it is in connections of ``projections.sqlite`` and in no other client's. What was changed all the
+same, the hash chain shows (``projections.chain``).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Trigger -> statement, on SQLite. It has no TRUNCATE, and a replacing INSERT fires the trigger of DELETE.
+#: Trigger -> statement, on SQLite. It has no TRUNCATE; a replacing INSERT fires the trigger of DELETE with recursive triggers.
 APPEND_ONLY_TRIGGERS: Final = {
     f"event_log_no_{verb.lower()}": (
         f"CREATE TRIGGER event_log_no_{verb.lower()} BEFORE {verb} ON event_log"

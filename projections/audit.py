@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import Connection, Select, select
 
 from projections import audit_queries as queries
+from projections import ledger_promotion
 from projections import ledger_queries as ledger
 from projections.temporal import Moment
 from sickbay.errors import NotFoundError
@@ -189,18 +190,21 @@ _VIEWS: Final = (
     ),
     AuditView(
         "alerts",
-        "Every alert, when it was raised and when its cause went away.",
-        _words("alert_id alert about node raised_at_ms cleared_at_ms clause reason policy causation_id"),
+        "Every alert, when and why it was raised (clause, reason, policy, causation_id), and when and why its cause went away.",
+        _words(
+            "alert_id alert about node raised_at_ms cleared_at_ms clause reason policy causation_id cleared_reason"
+        ),
         ("node", "alert_id"),
         queries.alerts,
     ),
     AuditView(
         "requests",
         "Who asked for what: holds, releases, gate changes, and the reports of probes, canaries and movers. That it was asked does"
-        " not mean it was done: a request for a closed or other episode is recorded and does nothing.",
+        " not mean it was done: a request for a closed or other episode is recorded and does nothing. What is asked of the gate of the"
+        " cluster or of a driver has a row in each partition, all with one request_id.",
         _words(
             "at_ms actor kind node device_id episode_id move_id scope reason detail until_ms attempt passed token outcome closed"
-            " request_id event_id partition_number log_offset"
+            " ledger_version request_id event_id partition_number log_offset"
         ),
         ("partition_number", "log_offset"),
         queries.requests,
@@ -261,7 +265,7 @@ _VIEWS: Final = (
         " at_ms is the time from which it counts; balances are sums of these lines.",
         _words(
             "partition_number log_offset line_number at_ms direction node book account resource numa unit amount_units"
-            " amount_rest_nano entry_key namespace pod_uid claim_uid event_id"
+            " amount_rest_nano entry_key pod_uid claim_uid event_id"
         ),
         ("partition_number", "log_offset", "line_number"),
         ledger.journal,
@@ -278,17 +282,20 @@ _VIEWS: Final = (
     ),
     AuditView(
         "ledger-verdicts",
-        "Whether new claims may come to each node: open, or hold with every reason as JSON, since when, and by which policy.",
-        _words("node verdict node_class holds drivers since_ms policy event_id partition_number log_offset"),
+        "Whether new claims may come to each node: open, or hold with every reason as JSON, and by which policy. since_ms is when the"
+        " verdict became what it is, reasons_since_ms when its reasons did.",
+        _words(
+            "node verdict node_class holds drivers since_ms reasons_since_ms policy event_id partition_number log_offset"
+        ),
         ("node",),
         ledger.verdicts,
     ),
     AuditView(
         "ledger-holds",
         "Each reason for which new claims waited on a node, from its beginning until it was gone (NULL: it lasts). A reason that comes"
-        " back is another run.",
+        " back is another run. drill is 1 for a gate that was opened again and for a driver that came back.",
         _words(
-            "node reason scope run driver node_class held_since_ms held_until_ms duration_ms detail partition_number"
+            "node reason scope run driver node_class held_since_ms held_until_ms duration_ms drill detail partition_number"
             " log_offset"
         ),
         ("node", "reason", "scope", "run"),
@@ -318,7 +325,9 @@ _VIEWS: Final = (
     AuditView(
         "placement-failures",
         "Claims whose devices span NUMA nodes where one was asked for (numa_spanned), or miss the node that was (numa_missed).",
-        _words("alert_id alert about node raised_at_ms cleared_at_ms clause reason policy causation_id"),
+        _words(
+            "alert_id alert about node raised_at_ms cleared_at_ms clause reason policy causation_id cleared_reason"
+        ),
         ("node", "alert_id"),
         ledger.placement_failures,
     ),
@@ -332,14 +341,14 @@ _VIEWS: Final = (
     ),
     AuditView(
         "ledger-promotion",
-        "For each class of nodes and driver: nodes with its devices, those of them that are open, drills done (a driver's restart or a"
-        " closed gate that ended), drifts without an explanation, and how long holds lasted (nearest-rank percentiles).",
+        "For each class of nodes and driver: nodes with its devices, those of them that are open, drills done (drivers that came"
+        " back and gates that were opened again), drifts without an explanation, and how long holds lasted (nearest-rank percentiles).",
         _words(
             "node_class driver nodes nodes_covered drills_done unexplained_drifts unexplained_open unexplained_ended_ms"
             " holds_ended holds_p50_ms holds_p90_ms holds_max_ms"
         ),
         ("node_class", "driver"),
-        ledger.promotion,
+        ledger_promotion.promotion,
     ),
     AuditView(
         "parked",

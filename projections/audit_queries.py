@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     FromClause,
     Select,
+    Subquery,
     Table,
     and_,
     case,
@@ -253,9 +254,35 @@ def moves(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     return select(*_same(standing(move, ("move_id",), moment), columns))
 
 
+def found_alerts(moment: Moment) -> Subquery:
+    """Return the version of each alert that stood, with why it was raised; one that was cleared says why apart."""
+    found, raised = standing(alert, ("alert_id",), moment), alert.alias("raised")
+    is_cleared = found.c.cleared_at_ms.is_not(None)
+    # what a clearing took the place of is the newest raising
+    is_before = and_(
+        is_cleared,
+        raised.c.cleared_at_ms.is_(None),
+        raised.c.superseded_offset == found.c.log_offset,
+        *(raised.c[name] == found.c[name] for name in ("generation", "partition_number", "alert_id")),
+    )
+    why = ("clause", "reason", "policy", "causation_id")
+    return (
+        select(
+            *(column for column in found.c if column.name not in why),
+            *(
+                case((is_cleared, func.coalesce(raised.c[name], "")), else_=found.c[name]).label(name)
+                for name in why
+            ),
+            case((is_cleared, found.c.reason), else_="").label("cleared_reason"),
+        )
+        .select_from(found.outerjoin(raised, is_before))
+        .subquery("alerts")
+    )
+
+
 def alerts(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     """The version of each alert that stood."""
-    return select(*_same(standing(alert, ("alert_id",), moment), columns))
+    return select(*_same(found_alerts(moment), columns))
 
 
 def requests(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:

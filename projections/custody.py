@@ -370,6 +370,7 @@ class _Batch:
     def _request(self, record: LogRecord, event: Request) -> None:
         asked: Row = {name: getattr(event, name, None) for name in _REQUEST_COLUMNS}
         asked |= {name: int(asked[name]) for name in ("passed", "closed") if asked[name] is not None}
+        asked["ledger_version"] = asked["ledger_version"] or None
         self._requests.append(
             self._place(record)
             | {"event_id": record.envelope.event_id, "kind": event.KIND, "at_ms": event.observed_at_ms}

@@ -13,10 +13,11 @@ from typing import Any, Final
 from sqlalchemy import Connection, and_, or_, select
 
 from projections.audit import AUDIT_VIEWS, Cell
+from projections.audit_queries import found_alerts
 from projections.records import LogRecord
 from projections.rows import KEYS_PER_QUERY, chunks
-from projections.tables import alert, episode, episode_evidence, event_log, transition
-from projections.temporal import NOW, Moment, known_in_log, live, standing
+from projections.tables import episode, episode_evidence, event_log, transition
+from projections.temporal import NOW, Moment, known_in_log, live
 from sickbay.codec import decode_envelope, open_envelope
 from sickbay.decisions import CustodyDecision, DeviceRecord
 from sickbay.errors import NotFoundError, UnknownEventError
@@ -242,7 +243,7 @@ def _rows(connection: Connection, name: str, where: Mapping[str, str]) -> tuple[
 
 def _alerts(connection: Connection, found: Mapping[str, Cell]) -> tuple[dict[str, Cell], ...]:
     """Return the alerts about the episode, and those about its device that were raised while it lasted."""
-    current = standing(alert, ("alert_id",), NOW)
+    current = found_alerts(NOW)
     node, device_id = found["node"], found["device_id"]
     during = [current.c.raised_at_ms >= found["opened_at_ms"], current.c.node == node]
     if found["closed_at_ms"] is not None:

@@ -170,7 +170,7 @@ class _Batch:
     ) -> None:
         entry, node, event_id = event.entry, event.node, record.envelope.event_id
         sign, state = (1, "posted") if reversed_at_ms is None else (-1, "reversed")
-        whose = (entry.namespace, entry.pod_uid, entry.claim_uid)
+        whose = (entry.pod_uid, entry.claim_uid)
         for number, line in enumerate(entry.amounts):
             units, rest_nano = amount(entry.book, line.resource, line.quantity, sign)
             self._lines.append(
@@ -178,19 +178,29 @@ class _Batch:
                  entry.account, line.resource, line.numa, units, rest_nano, at_ms, *whose)
             )  # fmt: skip
         self._entries.put(
-            _version(record, at_ms)
-            | {
+            {
+                "partition_number": record.partition,
+                "log_offset": record.offset,
+                "at_ms": at_ms,
+                "event_id": event_id,
                 "node": node,
                 "book": entry.book,
                 "entry_key": entry.key,
                 "state": state,
                 "account": entry.account,
+                "namespace": entry.namespace,
+                "pod": entry.pod,
+                "pod_uid": entry.pod_uid,
+                "claim": entry.claim,
+                "claim_uid": entry.claim_uid,
+                "device_id": entry.device_id,
+                "share_id": entry.share_id,
+                "mapping_version": entry.mapping_version,
+                "amounts": canonical(entry.amounts),
+                "covered": canonical(entry.covered),
+                "posted_at_ms": entry.at_ms,
+                "reversed_at_ms": reversed_at_ms,
             }
-            | _whose(entry)
-            | {"device_id": entry.device_id, "share_id": entry.share_id}
-            | {"mapping_version": entry.mapping_version}
-            | {"amounts": canonical(entry.amounts), "covered": canonical(entry.covered)}
-            | {"posted_at_ms": entry.at_ms, "reversed_at_ms": reversed_at_ms}
         )
 
     def _verdict(self, record: LogRecord, event: VerdictChanged) -> None:
@@ -206,6 +216,7 @@ class _Batch:
             | {"node": event.node, "verdict": event.verdict, "node_class": event.node_class}
             | {"holds": canonical(event.holds), "drivers": canonical(event.drivers)}
             | {"policy": record.envelope.policy}
+            | _since(event, before, holds)
         )
         for driver in sorted(drivers.union(event.drivers)):
             self._put_changed(
@@ -295,6 +306,17 @@ def _driver_keys(partition: int, node: str, drivers: Iterable[str]) -> set[Key]:
 
 def _hold_keys(partition: int, node: str, holds: Iterable[Hold]) -> set[Key]:
     return {(partition, node, hold.reason, hold.scope) for hold in holds}
+
+
+def _since(event: VerdictChanged, before: Row | None, holds: Iterable[tuple[str, str]]) -> Row:
+    """Return since when the verdict is what it is, and since when its reasons are; ``holds`` are the reasons before."""
+    if before is None or before["verdict"] != event.verdict:
+        return {"since_ms": event.at_ms, "reasons_since_ms": event.at_ms}
+    is_same = set(holds) == {(hold.reason, hold.scope) for hold in event.holds}
+    return {
+        "since_ms": before["since_ms"],
+        "reasons_since_ms": before["reasons_since_ms"] if is_same else event.at_ms,
+    }
 
 
 def _run(before: Mapping[str, Any] | None, ended: str) -> int:

@@ -16,6 +16,7 @@ from sqlalchemy import (
     and_,
     case,
     cast,
+    exists,
     func,
     literal,
     or_,
@@ -23,6 +24,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from projections.audit_queries import found_alerts
 from projections.ledger_tables import (
     ledger_drift,
     ledger_driver,
@@ -32,8 +34,8 @@ from projections.ledger_tables import (
     ledger_refusal,
     ledger_verdict,
 )
-from projections.tables import NUMBER, alert
-from projections.temporal import Moment, happened, runs, standing
+from projections.tables import NUMBER
+from projections.temporal import Moment, happened, live, runs, standing
 from sickbay.quantity import NANO_PER_MILLI, NANO_PER_UNIT
 
 _HALF: Final = 1 << 32
@@ -50,24 +52,25 @@ _BALANCED: Final = (
     ("counters", "counters"),
 )
 _PLACEMENT_ALERTS: Final = ("numa_spanned", "numa_missed")
-#: Holds that end a drill: a driver's restart, and a gate that a person closed and opened.
-_DRILLS: Final = ("driver_rebuilding", "claims_gate_closed")
+_REBUILDING: Final = "driver_rebuilding"
+#: The one reason to hold that is a person's.
+GATE_CLOSED: Final = "claims_gate_closed"
 
 
-def _named(
+def named(
     source: FromClause, names: tuple[str, ...], **other: ColumnElement[Any]
 ) -> list[ColumnElement[Any]]:
     """Return the columns by name, those in ``other`` from there."""
     return [other[name].label(name) if name in other else source.c[name] for name in names]
 
 
-def _total(value: ColumnElement[Any]) -> ColumnElement[Any]:
+def total(value: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return a sum as a 64-bit integer; PostgreSQL would make it a decimal."""
     return cast(func.sum(value), NUMBER)
 
 
-def _counted(condition: ColumnElement[bool]) -> ColumnElement[Any]:
-    return _total(case((condition, 1), else_=0))
+def counted(condition: ColumnElement[bool]) -> ColumnElement[Any]:
+    return total(case((condition, 1), else_=0))
 
 
 # --- balances --------------------------------------------------------------------------------------------------------
@@ -108,7 +111,7 @@ def _sums(moment: Moment, keys: tuple[str, ...]) -> Subquery:
         select(
             *grouped,
             *(
-                _total(case((line.account == account, value), else_=0)).label(f"{account}_{half}")
+                total(case((line.account == account, value), else_=0)).label(f"{account}_{half}")
                 for account in _ACCOUNTS
                 for half, value in halves.items()
             ),
@@ -124,7 +127,7 @@ def _balances(moment: Moment, keys: tuple[str, ...]) -> Subquery:
     """Return a row for each key that has something standing: units and rest of every account, of ``used`` and of ``free``."""
     summed = _sums(moment, keys)
     unit_nano = _unit_nano(summed)
-    columns = _named(summed, keys)
+    columns = named(summed, keys)
     for name in _ACCOUNTS:
         high, rest = summed.c[f"{name}_high"], summed.c[f"{name}_rest"]
         low = summed.c[f"{name}_low"] + rest // unit_nano
@@ -155,18 +158,18 @@ def _balances(moment: Moment, keys: tuple[str, ...]) -> Subquery:
 
 def balances(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     """What each node has, what is spoken for and what is free."""
-    return select(*_named(_balances(moment, ("node", "book", "resource")), columns))
+    return select(*named(_balances(moment, ("node", "book", "resource")), columns))
 
 
 def numa(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     """The derived book by NUMA bucket."""
     found = _balances(moment, ("node", "book", "resource", "numa"))
-    return select(*_named(found, columns)).where(found.c.book == "derived")
+    return select(*named(found, columns)).where(found.c.book == "derived")
 
 
 def journal(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     """Every line."""
-    return select(*_named(ledger_line, columns, unit=_unit(ledger_line))).where(happened(ledger_line, moment))
+    return select(*named(ledger_line, columns, unit=_unit(ledger_line))).where(happened(ledger_line, moment))
 
 
 # --- what stands -----------------------------------------------------------------------------------------------------
@@ -179,20 +182,20 @@ def _entries(moment: Moment) -> Subquery:
 def entries(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     """Entries that were posted and not reversed."""
     found = _entries(moment)
-    return select(*_named(found, columns)).where(found.c.state == "posted")
+    return select(*named(found, columns)).where(found.c.state == "posted")
 
 
 def verdicts(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     """The verdict of each node that stood."""
     found = standing(ledger_verdict, ("node",), moment)
-    return select(*_named(found, columns, since_ms=found.c.at_ms))
+    return select(*named(found, columns))
 
 
 def claims(moment: Moment, _columns: tuple[str, ...]) -> Select[Any]:
     """Each claim over all nodes on which an entry of it stands."""
     found, verdict = _entries(moment), standing(ledger_verdict, ("node",), moment)
     charged = (
-        select(*_named(found, ("claim_uid", "namespace", "claim", "node")))
+        select(*named(found, ("claim_uid", "namespace", "claim", "node")))
         .where(found.c.state == "posted", found.c.claim_uid != "")
         .distinct()
         .subquery("charged")
@@ -206,7 +209,7 @@ def claims(moment: Moment, _columns: tuple[str, ...]) -> Select[Any]:
             func.count(charged.c.node.distinct()).label("nodes"),
             func.count(case((on_hold, charged.c.node)).distinct()).label("nodes_on_hold"),
             func.min(case((on_hold, charged.c.node))).label("held_by"),
-            _counted(verdict.c.verdict.is_(None)).label("nodes_unknown"),
+            counted(verdict.c.verdict.is_(None)).label("nodes_unknown"),
         )
         .select_from(charged.outerjoin(verdict, verdict.c.node == charged.c.node))
         .group_by(charged.c.claim_uid)
@@ -216,7 +219,7 @@ def claims(moment: Moment, _columns: tuple[str, ...]) -> Select[Any]:
         (by_claim.c.nodes_on_hold > 0, "hold"), (by_claim.c.nodes_unknown > 0, "unknown"), else_="open"
     )
     return select(
-        *_named(by_claim, ("claim_uid", "namespace", "claim", "nodes", "nodes_on_hold", "held_by")),
+        *named(by_claim, ("claim_uid", "namespace", "claim", "nodes", "nodes_on_hold", "held_by")),
         word.label("verdict"),
     )
 
@@ -224,14 +227,37 @@ def claims(moment: Moment, _columns: tuple[str, ...]) -> Select[Any]:
 # --- what was held, refused, found -----------------------------------------------------------------------------------
 
 
-def holds(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
-    """Each reason for which new claims waited, and how long."""
+def found_holds(moment: Moment) -> Subquery:
+    """Return every run of a hold with how long it lasted, and whether it was a drill.
+
+    A gate that a person opened again was one, and a rebuild if the verdict that ended it names the driver: a driver that did
+    not come back ends its hold too, and nothing was tried.
+    """
     found = runs(ledger_hold, ("node", "reason", "scope"), moment)
-    duration_ms = found.c.held_until_ms - found.c.held_since_ms
-    return select(*_named(found, columns, duration_ms=duration_ms))
+    driver = ledger_driver.c
+    is_back = exists().where(
+        live(ledger_driver),
+        driver.partition_number == found.c.partition_number,
+        driver.node == found.c.node,
+        driver.driver == found.c.driver,
+        driver.published == 1,
+        driver.log_offset <= found.c.log_offset,
+        or_(driver.superseded_offset.is_(None), driver.superseded_offset > found.c.log_offset),
+    )
+    went_well = or_(found.c.reason == GATE_CLOSED, and_(found.c.reason == _REBUILDING, is_back))
+    return select(
+        found,
+        (found.c.held_until_ms - found.c.held_since_ms).label("duration_ms"),
+        case((and_(found.c.held_until_ms.is_not(None), went_well), 1), else_=0).label("drill"),
+    ).subquery("holds")
 
 
-def _drifts(moment: Moment) -> Subquery:
+def holds(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """Each reason for which new claims waited, how long, and whether it was a drill."""
+    return select(*named(found_holds(moment), columns))
+
+
+def found_drifts(moment: Moment) -> Subquery:
     """Return every run of drift with its end: cleared, or found with another cause."""
     found = runs(ledger_drift, ("about", "node"), moment)
     following = func.lead(found.c.found_at_ms).over(
@@ -243,120 +269,16 @@ def _drifts(moment: Moment) -> Subquery:
 
 def drifts(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     """Where the two books differed, and since when they do not."""
-    return select(*_named(_drifts(moment), columns))
+    return select(*named(found_drifts(moment), columns))
 
 
 def duplicates(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     """Second contributions under one key."""
     found = runs(ledger_refusal, ("entry_key", "book", "node", "contender"), moment)
-    return select(*_named(found, columns))
+    return select(*named(found, columns))
 
 
 def placement_failures(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     """Alerts that a claim's devices span NUMA nodes, or miss the one that was asked for."""
-    found = standing(alert, ("alert_id",), moment)
-    return select(*_named(found, columns)).where(found.c.alert.in_(_PLACEMENT_ALERTS))
-
-
-# --- promotion -------------------------------------------------------------------------------------------------------
-
-
-def promotion(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
-    """What speaks for going from canary nodes to all, for each class of nodes and driver."""
-    publishes = standing(ledger_driver, ("node", "driver"), moment)
-    fleet, held, drifted = _fleet(moment, publishes), _held(moment, publishes), _drifted(moment, publishes)
-    group = ("node_class", "driver")
-
-    def same(other: Subquery) -> ColumnElement[bool]:
-        return and_(*(other.c[name] == fleet.c[name] for name in group))
-
-    joined = fleet.outerjoin(held, same(held)).outerjoin(drifted, same(drifted))
-    counts = {
-        name: func.coalesce(source.c[name], 0)
-        for source, names in (
-            (held, ("drills_done", "holds_ended")),
-            (drifted, ("unexplained_drifts", "unexplained_open")),
-        )
-        for name in names
-    }
-    others = {name: held.c[name] for name in ("holds_p50_ms", "holds_p90_ms", "holds_max_ms")}
-    ended = {"unexplained_ended_ms": drifted.c.unexplained_ended_ms}
-    return select(*_named(fleet, columns, **counts, **others, **ended)).select_from(joined)
-
-
-def _fleet(moment: Moment, publishes: Subquery) -> Subquery:
-    """Return how many nodes of a class have the driver's devices, and how many of them are open."""
-    verdict = standing(ledger_verdict, ("node",), moment)
-    is_open = and_(publishes.c.published == 1, verdict.c.verdict == "open")
-    return (
-        select(
-            *_named(publishes, ("node_class", "driver")),
-            _total(publishes.c.published).label("nodes"),
-            _counted(is_open).label("nodes_covered"),
-        )
-        .select_from(publishes.outerjoin(verdict, verdict.c.node == publishes.c.node))
-        .group_by(*_named(publishes, ("node_class", "driver")))
-        .subquery("fleet")
-    )
-
-
-def _held(moment: Moment, publishes: Subquery) -> Subquery:
-    """Return of the holds that ended how many were drills, and nearest-rank percentiles of how long they lasted."""
-    found = runs(ledger_hold, ("node", "reason", "scope"), moment)
-    duration_ms = found.c.held_until_ms - found.c.held_since_ms
-    group = [found.c.node_class, publishes.c.driver]
-    ranked = (
-        select(
-            *group,
-            found.c.reason,
-            duration_ms.label("duration_ms"),
-            func.count().over(partition_by=group).label("total"),
-            func.row_number().over(partition_by=group, order_by=duration_ms).label("place"),
-        )
-        .select_from(
-            found.join(
-                publishes,
-                and_(
-                    publishes.c.node == found.c.node,
-                    or_(found.c.driver == "", found.c.driver == publishes.c.driver),
-                ),
-            )
-        )
-        .where(found.c.held_until_ms.is_not(None))
-        .subquery("ranked_holds")
-    )
-
-    def at(percent: int) -> ColumnElement[Any]:
-        rank = (ranked.c.total * percent + 99) // 100
-        return func.max(case((ranked.c.place == rank, ranked.c.duration_ms))).label(f"holds_p{percent}_ms")
-
-    return (
-        select(
-            ranked.c.node_class,
-            ranked.c.driver,
-            func.max(ranked.c.total).label("holds_ended"),
-            _counted(ranked.c.reason.in_(_DRILLS)).label("drills_done"),
-            at(50),
-            at(90),
-            func.max(ranked.c.duration_ms).label("holds_max_ms"),
-        )
-        .group_by(ranked.c.node_class, ranked.c.driver)
-        .subquery("held")
-    )
-
-
-def _drifted(moment: Moment, publishes: Subquery) -> Subquery:
-    """Return how many drifts nobody could explain, how many of them last, and when the newest of the others ended."""
-    found = _drifts(moment)
-    return (
-        select(
-            *_named(publishes, ("node_class", "driver")),
-            func.count().label("unexplained_drifts"),
-            _counted(found.c.ended_at_ms.is_(None)).label("unexplained_open"),
-            func.max(found.c.ended_at_ms).label("unexplained_ended_ms"),
-        )
-        .select_from(found.join(publishes, publishes.c.node == found.c.node))
-        .where(found.c.explained == 0)
-        .group_by(*_named(publishes, ("node_class", "driver")))
-        .subquery("drifted")
-    )
+    found = found_alerts(moment)
+    return select(*named(found, columns)).where(found.c.alert.in_(_PLACEMENT_ALERTS))

@@ -44,6 +44,7 @@ def _versions(name: str, *key: str, columns: tuple[Any, ...]) -> Table:
 
 #: The journal: a row for each amount of an entry that was posted or reversed, signed; a reversal takes back what was posted.
 #: ``at_ms`` is the event time from which it counts. The index answers balances of a node at any moment without the table.
+#: It names no namespace, so that it has no row security and goes by COPY; whose a line is, its entry says.
 ledger_line: Final = Table(
     "ledger_line",
     metadata,
@@ -51,7 +52,7 @@ ledger_line: Final = Table(
     *_numbers("line_number", key=True),
     *_texts("event_id", "direction", "node", "book", "entry_key", "account", "resource", "numa"),
     *_numbers("amount_units", "amount_rest_nano", "at_ms"),
-    *_texts("namespace", "pod_uid", "claim_uid"),
+    *_texts("pod_uid", "claim_uid"),
     Index(
         "ix_ledger_line_balance",
         *("generation", "node", "book", "resource", "numa", "account", "at_ms", "log_offset"),
@@ -79,13 +80,25 @@ ledger_entry: Final = _versions(
 )
 
 #: Whether new claims may come to a node, with every reason as JSON text.
+#: ``since_ms`` is when the verdict became what it is, ``reasons_since_ms`` when its reasons did.
 ledger_verdict: Final = _versions(
-    "ledger_verdict", "node", columns=tuple(_texts("verdict", "holds", "node_class", "drivers", "policy"))
+    "ledger_verdict",
+    "node",
+    columns=(
+        *_texts("verdict", "holds", "node_class", "drivers", "policy"),
+        *_numbers("since_ms", "reasons_since_ms"),
+    ),
 )
 
 #: Which drivers publish devices on a node: ``published`` is 0 once a verdict does not name the driver any more.
 ledger_driver: Final = _versions(
-    "ledger_driver", *("node", "driver"), columns=(*_texts("node_class"), *_numbers("published"))
+    "ledger_driver",
+    *("node", "driver"),
+    columns=(
+        *_texts("node_class"),
+        *_numbers("published"),
+        Index("ix_ledger_driver_node", "generation", "node", "driver", "log_offset"),
+    ),
 )
 
 #: Each reason for which new claims waited. ``run`` counts how often it came back; ``driver`` is empty where it is not one

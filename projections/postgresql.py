@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import DBAPIError
 
 from sickbay.errors import StoreError
 
@@ -202,9 +203,16 @@ def become(connection: Connection, role: str) -> None:
 
 
 def run_script(connection: Connection, script: str) -> None:
-    """Run a file of statements inside the caller's transaction, as it stands: nothing in it is taken for a parameter."""
+    """Run a file of statements inside the caller's transaction, as it stands: nothing in it is taken for a parameter.
+
+    Raises DBAPIError, as a statement that SQLAlchemy runs.
+    """
     driver: Any = connection.connection.driver_connection
-    driver.execute(script)
+    assert connection.dialect.dbapi is not None, "a connection has a driver"
+    try:
+        driver.execute(script)
+    except connection.dialect.dbapi.Error as error:
+        raise DBAPIError(script, None, error) from error
 
 
 def is_repeatable(cause: Any) -> bool:

@@ -7,6 +7,8 @@ nobody's way. A SQLite file has none of this: its permissions decide.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Final
 
@@ -26,10 +28,15 @@ ROLES: Final = (OWNER, MIGRATOR, PROJECTOR, AUDITOR, TENANT)
 TENANT_VIEWS: Final[dict[str, tuple[str, ...]]] = {
     "audit_moves": ("move", "read_model"),
     "audit_ledger_entries": ("ledger_entry", "read_model"),
-    "audit_ledger_journal": ("ledger_line", "read_model"),
     "audit_ledger_drift": ("ledger_drift", "read_model"),
     "audit_ledger_duplicates": ("ledger_refusal", "read_model"),
 }
+
+#: The current user, and whether it can act as the owner. Since 16 who made a role is its member and may all the same not become it.
+_MAY_BECOME_OWNER: Final = (
+    f"SELECT current_user, pg_has_role(current_user, '{OWNER}',"
+    " CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END)"
+)
 
 #: Tables below those views that name nobody.
 PLAIN_TABLES: Final = frozenset({"read_model"})
@@ -39,12 +46,22 @@ def _script(name: str) -> str:
     return (files("migrations") / "sql" / name).read_text(encoding="utf-8")
 
 
-def create(connection: Connection) -> None:
+@contextmanager
+def created(connection: Connection) -> Iterator[None]:
     """Make the roles, and the schema that belongs to their owner; what is there stays, and is handed to that owner.
 
-    Needs a superuser, or the owner of the database with CREATEROLE.
+    Needs a superuser, or the owner of the database with CREATEROLE. Who is no member of the owner is one inside, in the same
+    transaction as everything else, so nothing of it is left when that fails.
     """
     run_script(connection, _script("roles.sql"))
+    user, is_member = connection.exec_driver_sql(_MAY_BECOME_OWNER).one()
+    if not is_member:
+        connection.exec_driver_sql(f"GRANT {OWNER} TO CURRENT_USER")
+    run_script(connection, _script("schema.sql"))
+    yield
+    if not is_member:
+        become(connection, user)
+        connection.exec_driver_sql(f"REVOKE {OWNER} FROM CURRENT_USER")
 
 
 def prepare_schema(connection: Connection) -> bool:

@@ -9,6 +9,7 @@ between transactions, because another process may write the same database.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -68,13 +69,19 @@ def insert_tuples(connection: Connection, table: Table, rows: Sequence[tuple[Any
         return
     names = [column.name for column in table.columns]
     if not is_postgresql(connection):
-        connection.exec_driver_sql(str(insert(table).compile(dialect=connection.dialect)), list(rows))
+        connection.exec_driver_sql(_inserting(table), list(rows))
     elif TENANT_COLUMN in names:
         recordset.insert_rows(connection, table, [dict(zip(names, row, strict=True)) for row in rows])
     else:
         quote = connection.dialect.identifier_preparer.quote
         columns = ", ".join(quote(name) for name in names)
         connection.exec_driver_sql(f"{COPY_PREFIX}{quote(table.name)} ({columns}) FROM STDIN", list(rows))
+
+
+@lru_cache(maxsize=256)
+def _inserting(table: Table) -> str:
+    """Return SQLite's statement that inserts one row; to compile it takes longer than to insert a small batch."""
+    return str(insert(table).compile(dialect=sqlite.dialect(paramstyle="qmark")))
 
 
 def insert_many(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -7,15 +7,18 @@ log are refused by the revisions themselves.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, inspect, select, text
 
 from projections import roles
 from projections.database import migrating, open_engine
 from projections.places import place_of
 from projections.postgresql import SCHEMA, is_postgresql
+from projections.tables import event_log
 from sickbay.errors import StoreError
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 #: The revision that this build reads and writes.
 HEAD: Final = "0002"
+#: The revision before the ledger: whoever wrote such a log decided nothing about it.
+_BEFORE_LEDGER: Final = "0001"
 
 
 def revision_of(connection: Connection) -> str | None:
@@ -81,10 +86,16 @@ def upgrade_within(connection: Connection, place: str) -> str | None:
     return before
 
 
-def upgrade(place: str | os.PathLike[str], *, with_roles: bool = False) -> str | None:
+def upgrade(
+    place: str | os.PathLike[str],
+    *,
+    with_roles: bool = False,
+    on_note: Callable[[str], None] = lambda _text: None,
+) -> str | None:
     """Bring the store at a path or URL to the newest schema, creating the file of a SQLite store that is missing.
 
     ``with_roles`` makes the roles of a PostgreSQL store first, and gives each what it may do; done again, it changes nothing.
+    ``on_note`` is told, once it is done, what the store does not have for want of events that an older build never wrote.
     Returns the revision it had, ``None`` for a new one. Raises StoreError.
     """
     place = place_of(place)
@@ -94,15 +105,26 @@ def upgrade(place: str | os.PathLike[str], *, with_roles: bool = False) -> str |
         )
     engine = open_engine(place, create=True)
     try:
-        with migrating(engine, place) as connection:
-            if with_roles:
-                roles.create(connection)
+        with (
+            migrating(engine, place) as connection,
+            roles.created(connection) if with_roles else nullcontext(),
+        ):
             before = upgrade_within(connection, place)
+            lacks_ledger = before == _BEFORE_LEDGER and _holds_events(connection)
             if with_roles and before == HEAD:
                 roles.grant(connection)
-            return before
     finally:
         engine.dispose()
+    if lacks_ledger:
+        on_note(
+            f"{place}: its log was written before there was a ledger, so the ledger stays empty; replay the recordings into a"
+            " new store to have it"
+        )
+    return before
+
+
+def _holds_events(connection: Connection) -> bool:
+    return connection.execute(select(event_log.c.log_offset).limit(1)).first() is not None
 
 
 def alembic_configuration() -> Config:

@@ -329,6 +329,7 @@ request: Final = _table(
     *_numbers("until_ms", "attempt", "passed", "token", optional=True),
     _text("outcome", optional=True),
     _number("closed", optional=True),
+    _text("ledger_version", optional=True),
 )
 
 #: Facts that came later than the horizon: recorded, counted, alerted, not acted on.

@@ -1,7 +1,7 @@
 """Ledgers of nodes as canonical JSON lines: written, read back, and held against one another.
 
-The first line says of which instant and of which log the others are, and has a digest over them; every further line is the ledger
-of one node. A file is evidence to compare with and never a source: a ledger is derived from its log. No I/O here, and no rule of
+The first line says of which instant and of which log the others are, and has a digest over all that the file says; every further
+line is the ledger of one node. A file is evidence to compare with and never a source: a ledger is derived from its log. No I/O here, and no rule of
 the ledger but that a balance is the sum of its entries.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -25,7 +25,19 @@ LINE_BYTES_MAX: Final = 1 << 26
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 _ACCOUNTS: Final = ("supply", "pods", "claims", "overhead", "adjustment")
+#: Book of an entry to the books whose balances it is part of; every other book is shown by itself.
+_SHOWN_IN: Final = {"common": ("recorded", "derived")}
 _REMEDY: Final = "export it again with `sickbay export ledger`"
+#: What a line that is not ours may give rise to; one that is nested without end is no more than a bad line.
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class _Digest(Protocol):
+    """A digest under way."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
 
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,12 +61,15 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     only: tuple[str, ...]
     #: Lines that follow.
     nodes: int
-    #: Hex of the SHA-256 of the bytes that follow the first line.
+    #: Hex of the SHA-256 of the first line without this member, as canonical JSON, and of all lines that follow.
     digest: str
 
 
 class Balance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the entries of one book add up to for one resource, as canonical quantities by account."""
+    """What a book has of one resource, as canonical quantities by account.
+
+    The books ``recorded`` and ``derived`` contain what both share (``common``), as everywhere where balances are shown.
+    """
 
     book: str
     resource: str
@@ -63,8 +78,10 @@ class Balance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     claims: str
     overhead: str
     adjustment: str
-    #: Supply less all the others; of a book without supply, what it takes out of that of ``common``.
-    free: str
+    #: All of them but supply.
+    used: str
+    #: Supply less what is used; ``None`` where nothing is supplied, for then it says nothing.
+    free: str | None
 
 
 class NodeLedger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,21 +139,21 @@ def node_ledger(
 
 
 def balances(entries: Iterable[Entry]) -> tuple[Balance, ...]:
-    """Return the sums of entries by book, resource and account, in order."""
+    """Return the sums of entries by shown book, resource and account, in order."""
     sums: dict[tuple[str, str], dict[str, int]] = {}
     for entry in entries:
-        for amount in entry.amounts:
-            accounts = sums.setdefault((entry.book, amount.resource), {})
-            accounts[entry.account] = accounts.get(entry.account, 0) + parse(amount.quantity).nano
+        for book in _SHOWN_IN.get(entry.book, (entry.book,)):
+            for amount in entry.amounts:
+                accounts = sums.setdefault((book, amount.resource), {})
+                accounts[entry.account] = accounts.get(entry.account, 0) + parse(amount.quantity).nano
     return tuple(_balance(book, resource, accounts) for (book, resource), accounts in sorted(sums.items()))
 
 
 def _balance(book: str, resource: str, accounts: Mapping[str, int]) -> Balance:
-    taken = sum(accounts.get(name, 0) for name in _ACCOUNTS if name != "supply")
+    used = sum(accounts.get(name, 0) for name in _ACCOUNTS if name != "supply")
     texts = {name: _text(resource, accounts.get(name, 0)) for name in _ACCOUNTS}
-    return Balance(
-        book=book, resource=resource, **texts, free=_text(resource, accounts.get("supply", 0) - taken)
-    )
+    free = _text(resource, accounts["supply"] - used) if "supply" in accounts else None
+    return Balance(book=book, resource=resource, **texts, used=_text(resource, used), free=free)
 
 
 def _text(resource: str, nano: int) -> str:
@@ -157,9 +174,6 @@ def written(
         msgspec.json.encode(ledger, order="sorted") + b"\n"
         for ledger in sorted(ledgers, key=lambda ledger: ledger.node)
     ]
-    digest = sha256()
-    for line in lines:
-        digest.update(line)
     header = Header(
         format=FORMAT,
         version=VERSION,
@@ -167,10 +181,22 @@ def written(
         positions={number: positions[number] for number in sorted(positions)},
         only=tuple(sorted(only)),
         nodes=len(lines),
-        digest=digest.hexdigest(),
+        digest="",
     )
     plain = msgspec.to_builtins(header, str_keys=True)
-    return [msgspec.json.encode(plain, order="sorted") + b"\n", *lines]
+    digest = _digest_of(plain)
+    for line in lines:
+        digest.update(line)
+    return [_line(plain | {"digest": digest.hexdigest()}), *lines]
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode(value, order="sorted") + b"\n"
+
+
+def _digest_of(header: Mapping[str, Any]) -> _Digest:
+    """Begin the digest of a file with its first line, of which the digest itself is no part."""
+    return sha256(_line({name: value for name, value in header.items() if name != "digest"}))
 
 
 def read(lines: Iterable[bytes], place: str) -> Export:
@@ -181,12 +207,12 @@ def read(lines: Iterable[bytes], place: str) -> Export:
     """
     header: Header | None = None
     ledgers: dict[str, NodeLedger] = {}
-    digest = sha256()
+    digest: _Digest = sha256()
     for number, line in enumerate(lines, 1):
         if len(line) > LINE_BYTES_MAX:
             raise InputError(f"{place}:{number}: the line is longer than {LINE_BYTES_MAX} bytes; {_REMEDY}")
         if header is None:
-            header = _header(line, place)
+            header, digest = _header(line, place)
             continue
         digest.update(line)
         ledger = _decoded(line, NodeLedger, f"{place}:{number}")
@@ -198,15 +224,16 @@ def read(lines: Iterable[bytes], place: str) -> Export:
         raise InputError(f"{place}: is empty; {_REMEDY}")
     if len(ledgers) != header.nodes or digest.hexdigest() != header.digest:
         raise InputError(
-            f"{place}: was cut or changed: its lines do not have the digest that its first line tells; {_REMEDY}"
+            f"{place}: was cut or changed: it does not have the digest that its first line tells; {_REMEDY}"
         )
     return Export(header, ledgers)
 
 
-def _header(line: bytes, place: str) -> Header:
+def _header(line: bytes, place: str) -> tuple[Header, _Digest]:
+    """Read the first line; return it, and the digest that the other lines go on with."""
     try:
         begin = msgspec.json.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _UNREADABLE:
         begin = None
     if not isinstance(begin, dict) or begin.get("format") != FORMAT:
         raise InputError(f"{place}: is no exported ledger; {_REMEDY}")
@@ -214,13 +241,14 @@ def _header(line: bytes, place: str) -> Header:
         raise InputError(
             f"{place}: has version {begin.get('version')} of the format, this build reads {VERSION}; {_REMEDY}, with this build"
         )
-    return _decoded(line, Header, f"{place}:1")
+    header = _decoded(line, Header, f"{place}:1")
+    return header, _digest_of(begin)
 
 
 def _decoded(line: bytes, cls: type[_Struct], place: str) -> _Struct:
     try:
         return msgspec.json.decode(line, type=cls)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise InputError(f"{place}: {error}; {_REMEDY}") from error
 
 
@@ -291,7 +319,7 @@ def _balances(ledger: NodeLedger) -> dict[str, str]:
         f"{balance.book}/{balance.resource}": ", ".join(
             f"{name} {getattr(balance, name)}"
             for name in (*_ACCOUNTS, "free")
-            if getattr(balance, name) != "0"
+            if getattr(balance, name) not in ("0", None)
         )
         for balance in ledger.balances
     }

@@ -75,6 +75,10 @@ class Partition:
         self._breakers: dict[str, int] = {}
         #: Newest request for each gate that every node hears of.
         self._gates: dict[str, ClaimsGateRequested] = {}
+        #: Newest watch gap of each resource type.
+        self._gaps: dict[str, WatchGapFound] = {}
+        #: Node to the deadline that was noted last.
+        self._noted_ms: dict[str, int] = {}
         self._deadlines: list[tuple[int, str]] = []
         self._sizes: dict[str, int] = {}
         self._known_by_node: dict[str, Counter[str]] = {}
@@ -178,7 +182,9 @@ class Partition:
                 if known is None or _order(known) < _order(fact):
                     self._gates[fact.scope] = fact
             case WatchGapFound():
-                pass
+                gap = self._gaps.get(fact.watched)
+                if gap is None or (gap.to_ms, -gap.from_ms) < (fact.to_ms, -fact.from_ms):
+                    self._gaps[fact.watched] = fact
             case _:
                 return [] if getattr(fact, "partition", None) is not None else [fact.node]
         return sorted(self.nodes)
@@ -187,6 +193,8 @@ class Partition:
         due: list[str] = []
         while self._deadlines and self._deadlines[0][0] <= at_ms:
             due_ms, name = heappop(self._deadlines)
+            if self._noted_ms.get(name) == due_ms:
+                del self._noted_ms[name]
             if self._due_ms(name) == due_ms and name not in due:
                 due.append(name)
         return sorted(due)
@@ -197,12 +205,14 @@ class Partition:
             state = initial(name, self.policies, self.policy_hash, breakers=self._breakers)
             self.nodes[name] = state
             if name:  # what is on no node is in no book
-                self.ledgers[name] = ledger.initial(name, self.policies, self.policy_hash, gates=self._gates)
+                heard = (*self._gates.values(), *self._gaps.values())
+                self.ledgers[name] = ledger.initial(name, self.policies, self.policy_hash, heard)
         return state
 
     def _note(self, name: str, state: NodeState) -> None:
         due_ms = self._due_ms(name)
-        if due_ms < NEVER:
+        if due_ms < NEVER and self._noted_ms.get(name) != due_ms:
+            self._noted_ms[name] = due_ms
             heappush(self._deadlines, (due_ms, name))
         units = state.timeline.head.units
         if len(units) != self._sizes.get(name, 0):
@@ -211,6 +221,13 @@ class Partition:
             self._known += counts
             self._known -= self._known_by_node.get(name, Counter())
             self._known_by_node[name] = counts
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to decide, as after every fact of a log that this fold decided."""
+        if any(CUSTODY.decide(self.nodes[name]) for name in self.nodes):
+            return False
+        return not any(LEDGER.decide(self.ledgers[name]) for name in self.ledgers)
 
     def census(self, at_ms: int) -> CensusTaken | None:
         """Return what the breaker must hear at ``at_ms``, ``None`` when nothing changed that could matter."""

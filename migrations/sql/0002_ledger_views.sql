@@ -156,7 +156,7 @@ CREATE VIEW audit_ledger_journal AS
 SELECT partition_number, log_offset, line_number, at_ms, direction, node, book, account, resource, numa,
        CASE WHEN book NOT IN ('common', 'recorded', 'derived') THEN 'units'
             WHEN resource = 'cpu' THEN 'millicores' ELSE 'bytes' END AS unit,
-       amount_units, amount_rest_nano, entry_key, namespace, pod_uid, claim_uid, event_id
+       amount_units, amount_rest_nano, entry_key, pod_uid, claim_uid, event_id
 FROM ledger_line
 WHERE generation = (SELECT live_generation FROM read_model WHERE name = 'ledger');
 
@@ -168,14 +168,24 @@ WHERE superseded_offset IS NULL AND state = 'posted'
   AND generation = (SELECT live_generation FROM read_model WHERE name = 'ledger');
 
 CREATE VIEW audit_ledger_verdicts AS
-SELECT node, verdict, node_class, holds, drivers, at_ms AS since_ms, policy, event_id, partition_number, log_offset
+SELECT node, verdict, node_class, holds, drivers, since_ms, reasons_since_ms, policy, event_id, partition_number, log_offset
 FROM ledger_verdict
 WHERE superseded_offset IS NULL
   AND generation = (SELECT live_generation FROM read_model WHERE name = 'ledger');
 
 CREATE VIEW audit_ledger_holds AS
 SELECT node, reason, scope, run, driver, node_class, held_since_ms, held_until_ms,
-       held_until_ms - held_since_ms AS duration_ms, detail, partition_number, log_offset
+       held_until_ms - held_since_ms AS duration_ms,
+       CASE WHEN held_until_ms IS NULL THEN 0
+            WHEN reason = 'claims_gate_closed' THEN 1
+            WHEN reason = 'driver_rebuilding' AND EXISTS (
+                SELECT 1 FROM ledger_driver AS publisher
+                WHERE publisher.generation = ranked.generation AND publisher.partition_number = ranked.partition_number
+                  AND publisher.node = ranked.node AND publisher.driver = ranked.driver AND publisher.published = 1
+                  AND publisher.log_offset <= ranked.log_offset
+                  AND (publisher.superseded_offset IS NULL OR publisher.superseded_offset > ranked.log_offset)
+            ) THEN 1 ELSE 0 END AS drill,
+       detail, partition_number, log_offset
 FROM (
     SELECT ledger_hold.*,
            row_number() OVER (PARTITION BY partition_number, node, reason, scope, run ORDER BY log_offset DESC) AS place
@@ -209,8 +219,32 @@ FROM (
 ) AS ranked
 WHERE place = 1;
 
+CREATE VIEW audit_requests AS
+SELECT at_ms, actor, kind, node, device_id, episode_id, move_id, scope, reason, detail, until_ms, attempt, passed, token,
+       outcome, closed, ledger_version, request_id, event_id, partition_number, log_offset
+FROM request
+WHERE generation = (SELECT live_generation FROM read_model WHERE name = 'custody');
+
+-- What an alert was raised for stays when it is cleared, and the reason of that stands apart.
+DROP VIEW audit_alerts;
+
+CREATE VIEW audit_alerts AS
+SELECT newest.alert_id, newest.alert, newest.about, newest.node, newest.raised_at_ms, newest.cleared_at_ms,
+       CASE WHEN newest.cleared_at_ms IS NULL THEN newest.clause ELSE coalesce(raised.clause, '') END AS clause,
+       CASE WHEN newest.cleared_at_ms IS NULL THEN newest.reason ELSE coalesce(raised.reason, '') END AS reason,
+       CASE WHEN newest.cleared_at_ms IS NULL THEN newest.policy ELSE coalesce(raised.policy, '') END AS policy,
+       CASE WHEN newest.cleared_at_ms IS NULL THEN newest.causation_id ELSE coalesce(raised.causation_id, '') END AS causation_id,
+       CASE WHEN newest.cleared_at_ms IS NULL THEN '' ELSE newest.reason END AS cleared_reason
+FROM alert AS newest
+LEFT JOIN alert AS raised
+    ON newest.cleared_at_ms IS NOT NULL AND raised.cleared_at_ms IS NULL AND raised.superseded_offset = newest.log_offset
+   AND raised.generation = newest.generation AND raised.partition_number = newest.partition_number
+   AND raised.alert_id = newest.alert_id
+WHERE newest.superseded_offset IS NULL
+  AND newest.generation = (SELECT live_generation FROM read_model WHERE name = 'custody');
+
 CREATE VIEW audit_placement_failures AS
-SELECT alert_id, alert, about, node, raised_at_ms, cleared_at_ms, clause, reason, policy, causation_id
+SELECT alert_id, alert, about, node, raised_at_ms, cleared_at_ms, clause, reason, policy, causation_id, cleared_reason
 FROM audit_alerts
 WHERE alert IN ('numa_spanned', 'numa_missed');
 
@@ -230,30 +264,42 @@ FROM (
 
 CREATE VIEW audit_ledger_promotion AS
 WITH publishes AS (
-    SELECT node, driver, node_class, published
-    FROM ledger_driver
-    WHERE superseded_offset IS NULL
-      AND generation = (SELECT live_generation FROM read_model WHERE name = 'ledger')
+    SELECT drivers.node, drivers.driver, drivers.published, verdicts.node_class, verdicts.verdict
+    FROM ledger_driver AS drivers
+    JOIN audit_ledger_verdicts AS verdicts ON verdicts.node = drivers.node
+    WHERE drivers.superseded_offset IS NULL
+      AND drivers.generation = (SELECT live_generation FROM read_model WHERE name = 'ledger')
 ), fleet AS (
-    SELECT publishes.node_class, publishes.driver, CAST(sum(publishes.published) AS BIGINT) AS nodes,
-           sum(CASE WHEN publishes.published = 1 AND verdicts.verdict = 'open' THEN 1 ELSE 0 END) AS nodes_covered
+    SELECT node_class, driver, CAST(sum(published) AS BIGINT) AS nodes,
+           sum(CASE WHEN published = 1 AND verdict = 'open' THEN 1 ELSE 0 END) AS nodes_covered
     FROM publishes
-    LEFT JOIN audit_ledger_verdicts AS verdicts ON verdicts.node = publishes.node
-    GROUP BY publishes.node_class, publishes.driver
-), ranked AS (
-    SELECT holds.node_class, publishes.driver, holds.reason, holds.duration_ms,
-           count(*) OVER (PARTITION BY holds.node_class, publishes.driver) AS total,
-           row_number() OVER (PARTITION BY holds.node_class, publishes.driver ORDER BY holds.duration_ms) AS place
+    GROUP BY node_class, driver
+), concerned AS (
+    SELECT publishes.node_class, publishes.driver, holds.node, holds.reason, holds.scope, holds.held_since_ms,
+           holds.duration_ms, holds.drill
     FROM audit_ledger_holds AS holds
     JOIN publishes ON publishes.node = holds.node AND (holds.driver = '' OR holds.driver = publishes.driver)
     WHERE holds.held_until_ms IS NOT NULL
+), ranked AS (
+    SELECT node_class, driver, duration_ms,
+           count(*) OVER (PARTITION BY node_class, driver) AS total,
+           row_number() OVER (PARTITION BY node_class, driver ORDER BY duration_ms) AS place
+    FROM concerned
 ), held AS (
     SELECT node_class, driver, max(total) AS holds_ended,
-           sum(CASE WHEN reason IN ('driver_rebuilding', 'claims_gate_closed') THEN 1 ELSE 0 END) AS drills_done,
            max(CASE WHEN place = (total * 50 + 99) / 100 THEN duration_ms END) AS holds_p50_ms,
            max(CASE WHEN place = (total * 90 + 99) / 100 THEN duration_ms END) AS holds_p90_ms,
            max(duration_ms) AS holds_max_ms
     FROM ranked
+    GROUP BY node_class, driver
+), drilled AS (
+    SELECT node_class, driver, count(*) AS drills_done
+    FROM (
+        SELECT DISTINCT node_class, driver, reason, scope, held_since_ms,
+               CASE WHEN reason = 'claims_gate_closed' AND scope <> 'node' THEN '' ELSE node END AS node
+        FROM concerned
+        WHERE drill = 1
+    ) AS drills
     GROUP BY node_class, driver
 ), drifted AS (
     SELECT publishes.node_class, publishes.driver, count(*) AS unexplained_drifts,
@@ -264,10 +310,11 @@ WITH publishes AS (
     WHERE drift.explained = 0
     GROUP BY publishes.node_class, publishes.driver
 )
-SELECT fleet.node_class, fleet.driver, fleet.nodes, fleet.nodes_covered, coalesce(held.drills_done, 0) AS drills_done,
+SELECT fleet.node_class, fleet.driver, fleet.nodes, fleet.nodes_covered, coalesce(drilled.drills_done, 0) AS drills_done,
        coalesce(drifted.unexplained_drifts, 0) AS unexplained_drifts,
        coalesce(drifted.unexplained_open, 0) AS unexplained_open, drifted.unexplained_ended_ms,
        coalesce(held.holds_ended, 0) AS holds_ended, held.holds_p50_ms, held.holds_p90_ms, held.holds_max_ms
 FROM fleet
 LEFT JOIN held ON held.node_class = fleet.node_class AND held.driver = fleet.driver
+LEFT JOIN drilled ON drilled.node_class = fleet.node_class AND drilled.driver = fleet.driver
 LEFT JOIN drifted ON drifted.node_class = fleet.node_class AND drifted.driver = fleet.driver;

@@ -1,5 +1,5 @@
--- The roles of a Sickbay store on PostgreSQL, and the schema that they share. Run by `sickbay migrate --roles`, in one
--- transaction, by a superuser (or by the owner of the database with CREATEROLE). May be run again at any time.
+-- The roles of a Sickbay store on PostgreSQL. Run by `sickbay migrate --roles`, in one transaction with schema.sql, by a
+-- superuser (or by the owner of the database with CREATEROLE). May be run again at any time.
 -- None of them can log in: people and programs have their own login roles and are made members. See docs/databases.md.
 
 DO $$
@@ -40,27 +40,3 @@ BEGIN
 END
 $$;
 REVOKE ALL ON SCHEMA public FROM PUBLIC;
-
-CREATE SCHEMA IF NOT EXISTS sickbay AUTHORIZATION sickbay_owner;
-
--- A schema that was made before the roles is handed over, with everything in it.
-DO $$
-DECLARE
-    found record;
-BEGIN
-    ALTER SCHEMA sickbay OWNER TO sickbay_owner;
-    FOR found IN
-        SELECT relname, relkind FROM pg_class
-        WHERE relnamespace = 'sickbay'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')
-          AND relowner <> 'sickbay_owner'::regrole
-    LOOP
-        EXECUTE format('ALTER TABLE sickbay.%I OWNER TO sickbay_owner', found.relname);
-    END LOOP;
-    FOR found IN
-        SELECT oid::regprocedure AS signature FROM pg_proc
-        WHERE pronamespace = 'sickbay'::regnamespace AND proowner <> 'sickbay_owner'::regrole
-    LOOP
-        EXECUTE format('ALTER FUNCTION %s OWNER TO sickbay_owner', found.signature);
-    END LOOP;
-END
-$$;

@@ -64,7 +64,7 @@ def _journal() -> None:
         "ledger_line",
         f"{_PLACE} line_number",
         "t event_id direction node book entry_key account resource numa; n amount_units amount_rest_nano at_ms;"
-        " t namespace pod_uid claim_uid",
+        " t pod_uid claim_uid",
         sa.CheckConstraint("amount_rest_nano >= 0", name=op.f("ck_ledger_line_rest_is_above_units")),
     )
     balance = "generation node book resource numa account at_ms log_offset partition_number amount_units amount_rest_nano"
@@ -83,8 +83,11 @@ def _journal() -> None:
 
 
 def _verdicts() -> None:
-    _versions("ledger_verdict", "node", "t verdict holds node_class drivers policy")
+    _versions(
+        "ledger_verdict", "node", "t verdict holds node_class drivers policy; n since_ms reasons_since_ms"
+    )
     _versions("ledger_driver", "node driver", "t node_class; n published")
+    op.create_index("ix_ledger_driver_node", "ledger_driver", ["generation", "node", "driver", "log_offset"])
     _versions(
         "ledger_hold",
         "node reason scope",
@@ -103,10 +106,29 @@ def _verdicts() -> None:
     )
 
 
+def _requests() -> None:
+    """Give requests the ledger version that opening a gate may name; nobody could name one before."""
+    op.execute("DROP VIEW audit_requests")
+    if op.get_bind().dialect.name == "postgresql":
+        op.add_column("request", *_columns("t ledger_version?"))
+        return
+    # SQLite would write a new column behind the constraints
+    op.rename_table("request", "request_before")
+    _create(
+        "request",
+        "n generation partition_number log_offset",
+        "t event_id kind request_id actor node device_id; n at_ms; t episode_id? move_id? scope? reason? detail?;"
+        " n until_ms? attempt? passed? token?; t outcome?; n closed?; t ledger_version?",
+    )
+    op.execute("INSERT INTO request SELECT *, NULL FROM request_before")
+    op.drop_table("request_before")
+
+
 def upgrade() -> None:
     """Create everything."""
     _journal()
     _verdicts()
+    _requests()
     # a store that was made before answers that there is nothing, and need not be written first
     op.execute("INSERT INTO read_model (name, live_generation) SELECT 'ledger', 1 FROM store_meta")
     script = _VIEWS.read_text(encoding="utf-8")

@@ -53,7 +53,7 @@ def export(
     force: bool,
     db: Place,
 ) -> None:
-    """Write ledgers as canonical JSON lines: a header with a digest over the rest, then a line for each node.
+    """Write ledgers as canonical JSON lines: a header with a digest over the whole file, then a line for each node.
 
     The same ledgers of the same log give the same bytes. `sickbay import FILE --check` compares them with a store or another file.
 
@@ -63,6 +63,10 @@ def export(
       sickbay export ledger --at 2026-07-01T08:26:00Z --node gpu-a1
     """
     assert what == "ledger", "the only thing that can be exported"
+    if path in output.FORMS:
+        raise click.UsageError(
+            f"-o {path}: -o names the file here, and an export is JSON lines always; write ./{path} for a file of that name"
+        )
     with open_store(db) as store:
         only = frozenset(nodes)
         positions = known_at(store, known, nodes[0] if len(nodes) == 1 else None)

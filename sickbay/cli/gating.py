@@ -6,29 +6,30 @@ comes of it; here it is only told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import click
 import msgspec
 
-from projections.engine import Store
 from projections.places import Place
 from sickbay.cli import output
 from sickbay.cli.folding import Fold
-from sickbay.cli.ledger_rows import Reading, Row
+from sickbay.cli.gate_status import CLOSED, Gate, gates
+from sickbay.cli.ledger_rows import Reading
 from sickbay.cli.options import MOMENT, db_option, open_store
-from sickbay.cli.requesting import actor_option, append, require_words
+from sickbay.cli.requesting import actor_option, append, open_to_ask, require_words
 from sickbay.clock import SystemClock
-from sickbay.decisions import Hold, VerdictChanged, ledger_version
+from sickbay.decisions import VerdictChanged, ledger_version
 from sickbay.envelope import derived_id, partition_of
 from sickbay.errors import NotFoundError
 from sickbay.facts import ClaimsGateRequested
+from sickbay.ledger_words import reason_words
+from sickbay.timestamps import format_time_ms
 from streams.ledger.state import LedgerState
 
-_CLOSED: Final = "claims_gate_closed"
 _VERDICT_COLUMNS = ("node", "verdict", "holds", "changed", "ledger_version")
-_STATUS_COLUMNS = ("gate", "state", "since_ms", "actor", "reason", "nodes_on_hold")
+_STATUS_COLUMNS = Gate._fields[:6]
 
 
 class GateScope(click.ParamType):
@@ -80,15 +81,14 @@ def gate(
     Examples:
       sickbay gate close driver:gpu.nvidia.com --reason "driver upgrade, ticket 4711"
       sickbay gate open node:gpu-a1 --reason "checked by ann" --ledger-version 0123456789abcdef
+      sickbay gate close cluster --reason "what if, ticket 4712" --at 2026-07-01T12:00:00Z
       sickbay gate status
     """
     if action == "status":
         if scope is not None or reason is not None or version is not None or at_ms is not None:
             raise click.UsageError("gate status takes no scope, reason, time or version; it shows every gate")
-        with open_store(db) as store:
-            output.print_rows(
-                _STATUS_COLUMNS, _status(store), form, empty="no gate was ever closed or opened"
-            )
+        with open_store(db) as store, store.reading() as connection:
+            _print_status(list(gates(Reading(connection))), form)
         return
     if scope is None:
         raise click.UsageError(f"gate {action} of what? name a scope: cluster, driver:NAME or node:NAME")
@@ -100,7 +100,7 @@ def gate(
             "--ledger-version goes with `gate open node:NAME`: only one node has a ledger to check"
         )
     require_words(reason, actor)
-    with Store.open(db) as store:
+    with open_to_ask(db) as store:
         when = SystemClock().now_ms() if at_ms is None else at_ms
         fact = ClaimsGateRequested(
             node=name if kind == "node" else "",
@@ -128,7 +128,25 @@ def gate(
     concerned = {n: s for n, s in sorted(ledgers.items()) if _concerns(s, scope)}
     rows = [_verdict_row(node, state, changed) for node, state in concerned.items()]
     output.print_rows(_VERDICT_COLUMNS, rows, form, empty=f"recorded; no node hears of {scope} now")
-    _tell(fact, scope, concerned)
+    _tell(fact, scope, concerned, changed)
+
+
+def _print_status(found: list[Gate], form: str) -> None:
+    if form != "table":
+        output.print_rows(Gate._fields, found, form)
+        return
+    rows = [gate[: len(_STATUS_COLUMNS)] for gate in found]
+    output.print_rows(_STATUS_COLUMNS, rows, form, empty="no gate was ever closed or opened")
+    for gate in found:
+        if gate.refused_at_ms is not None:
+            why = "it came later than the lateness horizon"
+            if gate.refused_ledger_version:
+                why = f"it named the ledger {gate.refused_ledger_version}, and the node had another"
+            asked = "open" if gate.state == "closed" else "close"
+            output.line(
+                f"{gate.gate}: {gate.refused_actor} asked at {format_time_ms(gate.refused_at_ms)} to {asked} it"
+                f" ({gate.refused_reason}), which was refused: {why}"
+            )
 
 
 def _in_partition(fact: ClaimsGateRequested, number: int) -> ClaimsGateRequested:
@@ -154,73 +172,46 @@ def _verdict_row(node: str, state: LedgerState, changed: set[str]) -> tuple[Any,
     return (
         node,
         standing.verdict,
-        "; ".join(told(hold) for hold in standing.holds),
+        "; ".join(reason_words(hold) for hold in standing.holds),
         int(node in changed),
         ledger_version(state.announced.entries.values()),
     )
 
 
-def told(hold: Hold) -> str:
-    """Return a reason to hold in a few words."""
-    return f"{hold.reason} {hold.scope}".strip()
+def _tell(
+    fact: ClaimsGateRequested, scope: str, concerned: Mapping[str, LedgerState], changed: Collection[str]
+) -> None:
+    """Say plainly when the gate is not what was asked for, or was so already, and by which cause."""
+    asked, stays = ("closed", "open") if fact.closed else ("open", "closed")
+    other = [state for state in concerned.values() if _is_closed(state, fact.scope) != fact.closed]
+    if other:
+        output.note(f"recorded, and the gate of {scope} stays {stays}: {_cause(fact, other[0])}")
+    elif concerned and not changed:
+        output.note(f"recorded, and nothing changes: the gate of {scope} was {asked} already")
 
 
-def _tell(fact: ClaimsGateRequested, scope: str, concerned: Mapping[str, LedgerState]) -> None:
-    """Say plainly when the gate is not what was asked for."""
-    other = [node for node, state in concerned.items() if _is_closed(state, fact.scope) != fact.closed]
-    if not other:
-        return
-    stays = "open" if fact.closed else "closed"
-    if fact.ledger_version:
-        now = ledger_version(concerned[fact.node].announced.entries.values())
-        if now != fact.ledger_version:
-            output.note(
-                f"recorded, and the gate of {scope} stays closed: its ledger is {now} by now and not {fact.ledger_version};"
-                f" check it (`sickbay ledger {fact.node}`) and name that version"
-            )
-            return
-    output.note(
-        f"recorded, and the gate of {scope} stays {stays}: a newer request decides (`sickbay gate status`), or this one came later"
-        " than the lateness horizon"
-    )
+def _cause(fact: ClaimsGateRequested, state: LedgerState) -> str:
+    """Return why a request was not followed."""
+    decides = state.books.objects.newest("gate", fact.scope)
+    if isinstance(decides, ClaimsGateRequested) and (decides.observed_at_ms, decides.request_id) > (
+        fact.observed_at_ms,
+        fact.request_id,
+    ):
+        return f"a newer request decides, that of {decides.actor} at {format_time_ms(decides.observed_at_ms)} (`sickbay gate status`)"
+    if fact.observed_at_ms < state.cut_ms:
+        return (
+            f"it is of {format_time_ms(fact.observed_at_ms)}, which is beyond the lateness horizon by now"
+            f" ({format_time_ms(state.cut_ms)}); ask with a later --at"
+        )
+    now = ledger_version(state.announced.entries.values())
+    if now != fact.ledger_version:
+        return (
+            f"its ledger is {now} by now and not {fact.ledger_version}; check it (`sickbay ledger {fact.node}`) and name that"
+            " version"
+        )
+    return "its ledger was another one when this was asked first, and the same words of the same time are one request; ask again"
 
 
 def _is_closed(state: LedgerState, scope: str) -> bool:
     standing = state.announced.verdict
-    return standing is not None and any(h.reason == _CLOSED and h.scope == scope for h in standing.holds)
-
-
-def _status(store: Store) -> Iterator[tuple[Any, ...]]:
-    """Yield every gate that was ever closed or opened, as its newest request and the verdicts say."""
-    newest: dict[tuple[str, str], Row] = {}
-    held: dict[tuple[str, str], set[str]] = {}
-    with store.reading() as connection:
-        reading = Reading(connection)
-        for row in reading.rows("requests", {"kind": ClaimsGateRequested.KIND}):
-            if not row["scope"]:
-                continue  # version 1 of the fact was about a device
-            key = (row["scope"], row["node"])
-            known = newest.get(key)
-            if known is None or _order(known) < _order(row):
-                newest[key] = row
-        for row in reading.rows("ledger-holds", {"reason": _CLOSED}):
-            if row["held_until_ms"] is None:
-                scope, node = row["scope"], row["node"]
-                held.setdefault((scope, node if scope == "node" else ""), set()).add(node)
-    for key in sorted(newest):
-        (scope, node), request = key, newest[key]
-        nodes = held.get(key, set())
-        # a request to open that names a ledger may not have been followed: the node's verdict says
-        closed = bool(nodes) if node else bool(request["closed"])
-        yield (
-            f"node:{node}" if node else scope,
-            "closed" if closed else "open",
-            request["at_ms"],
-            request["actor"],
-            request["reason"],
-            len(nodes),
-        )
-
-
-def _order(request: Row) -> tuple[int, str]:
-    return request["at_ms"], request["request_id"]
+    return standing is not None and any(h.reason == CLOSED and h.scope == scope for h in standing.holds)

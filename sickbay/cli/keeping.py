@@ -19,7 +19,8 @@ from sickbay.cli.options import db_option
     "--roles",
     "with_roles",
     is_flag=True,
-    help="PostgreSQL: make the group roles too, and give each what it may do. Needs a superuser.",
+    help="PostgreSQL: make the group roles too, and give each what it may do. Needs a superuser, or the owner of the database"
+    " with CREATEROLE.",
 )
 def migrate(db: Place, with_roles: bool) -> None:
     """Bring the schema of a store to this build's; an empty path, or an empty database, gets a new store.
@@ -31,13 +32,16 @@ def migrate(db: Place, with_roles: bool) -> None:
       sickbay migrate --db sickbay.db
       sickbay migrate --db postgresql://postgres@db.example/sickbay --roles
     """
-    before = schema.upgrade(db, with_roles=with_roles)
+    notes: list[str] = []
+    before = schema.upgrade(db, with_roles=with_roles, on_note=notes.append)
     if before == schema.HEAD:
         output.line(f"{db}: schema {schema.HEAD}, nothing to do")
     else:
         output.line(f"{db}: schema {before or 'none'} -> {schema.HEAD}")
     if with_roles:
         output.line(f"{db}: roles {', '.join(ROLES)}")
+    for note in notes:
+        output.note(note)
 
 
 @click.command()

@@ -15,39 +15,10 @@ from projections.places import Place
 from sickbay.cli import output
 from sickbay.cli.ledger_rows import AMOUNTS, Reading, Row, amounts_text, quantity
 from sickbay.cli.options import as_of_option, db_option, known_at, known_at_option, open_store
-from sickbay.decisions import LEDGER_ALERTS, DriftCause, HoldReason, ledger_version
+from sickbay.decisions import LEDGER_ALERTS, ledger_version
 from sickbay.errors import NotFoundError
+from sickbay.ledger_words import DRIFT_WORDS, HOLD_WORDS, amounts_words, hold_words, reason_words, whose_words
 
-#: What each reason to hold means, in words that follow "new claims wait: ".
-HOLD_WORDS: Final[dict[HoldReason, str]] = {
-    "pool_incomplete": "a newer generation of the pool is not complete, or the pool is invalid; the one before it counts",
-    "slice_stale": "nobody vouches any more for what is published",
-    "slice_missing": "a bound claim holds a device that is not published",
-    "generation_back": "the pool fell back to an older generation without having been gone",
-    "driver_rebuilding": "the driver's slices are gone, or were and are back, and have not settled yet",
-    "mapping_missing": "a bound claim holds a device without the mapping that was counted",
-    "shape_unknown": "something has a shape that this build does not read whole",
-    "watch_gap": "nothing was seen of this resource type for a while, and not all of it is seen again",
-    "claims_gate_closed": "a person closed the claims gate",
-    "drift": "the two books differ",
-}
-#: What each cause of a difference means, in one sentence.
-DRIFT_WORDS: Final[dict[DriftCause, str]] = {
-    "claim_unknown": "the Pod's status names a claim that is not known",
-    "shape_unknown": "the status or the device has a shape that this build does not read whole",
-    "allocated_before_counting": (
-        "the claim was allocated before the Pod was scheduled, and the 1.36 scheduler skips such a claim: it is used and not"
-        " counted"
-    ),
-    "not_counted": "the Pod has no such status at all: it was bound while the feature gate was off, or without the scheduler",
-    "device_conflict": "another claim holds the device, so this one adds nothing to the derived book",
-    "slice_missing": "the device is published no longer, or not on this node",
-    "mapping_missing": "the device is published without the mapping that it had",
-    "mapping_changed": "the device's mapping changed since the scheduler counted: the earlier one gives the recorded amount",
-    "driver_ignored": "the 1.36 scheduler does not compare drivers: another driver's device of that name gives the recorded amount",
-    "key_spelling": "the 1.36 scheduler did not find the capacity, whose name is spelled otherwise in the mapping",
-    "unexplained": "nothing that is known explains it: one of the two numbers is wrong",
-}
 _BOOKS: Final = ("recorded", "derived")
 _BALANCE_COLUMNS = ("book", "resource", *AMOUNTS)
 _LIST_COLUMNS = (
@@ -133,6 +104,11 @@ def ledger(
             if journal:
                 _section("journal")
                 output.print_rows(_TABLE_JOURNAL_COLUMNS, (row[:8] for row in found.journal_rows()), form)
+            if as_of_ms is None and found.past_holds:
+                output.line("")
+                output.line(
+                    f"past holds: {found.past_holds}; `sickbay audit ledger-holds --where node={node}` lists them"
+                )
 
 
 def _picked(rows: Iterable[Row], columns: Sequence[str]) -> list[list[Any]]:
@@ -163,7 +139,7 @@ def _list(reading: Reading) -> list[list[Any]]:
             "node_class": verdict.get("node_class", ""),
             "verdict": verdict.get("verdict", ""),
         }
-        told["holds"] = "; ".join(f"{hold.reason} {hold.scope}".strip() for hold in verdict["holds"])
+        told["holds"] = "; ".join(map(reason_words, verdict["holds"]))
         found.append(told | free.get(node, {}) | {name: count.get(node, 0) for name, count in counts.items()})
     return _picked(found, _LIST_COLUMNS)
 
@@ -196,6 +172,7 @@ class _Node:
         self.refused = [
             row for row in reading.rows("ledger-duplicates", only) if row["withdrawn_at_ms"] is None
         ]
+        self.past_holds = sum(row["held_until_ms"] is not None for row in reading.rows("ledger-holds", only))
         self.alerts = [
             row
             for row in reading.rows("alerts", only)
@@ -241,6 +218,7 @@ class _Node:
             "ledger_version": self.version,
             "verdict": verdict.get("verdict"),
             "since": output.shown("at_ms", verdict.get("since_ms")),
+            "reasons_since": output.shown("at_ms", verdict.get("reasons_since_ms")),
             "policy": verdict.get("policy"),
             "holds": [
                 _printed(msgspec.structs.asdict(hold) | {"meaning": HOLD_WORDS[hold.reason]})
@@ -298,17 +276,18 @@ def _tell(found: _Node, *, numa: bool, devices: bool, counters: bool) -> None:
         output.line(f"node {found.node}: no verdict, for neither its Node object nor a pool on it is known")
     else:
         drivers = ", ".join(verdict["drivers"]) or "no driver"
-        since = output.shown("at_ms", verdict["since_ms"])
+        since, reasons_since = (output.shown("at_ms", verdict[n]) for n in ("since_ms", "reasons_since_ms"))
+        reasons = f", its reasons since {reasons_since}" if reasons_since != since else ""
         output.line(
-            f"node {found.node}: {verdict['verdict']} since {since} ({verdict['node_class']}; {drivers}; policy"
+            f"node {found.node}: {verdict['verdict']} since {since}{reasons} ({verdict['node_class']}; {drivers}; policy"
             f" {verdict['policy']})"
         )
         if verdict["holds"]:
             output.line("new claims wait, and what is bound stays:")
         for hold in verdict["holds"]:
             since = output.shown("at_ms", hold.since_ms)
-            output.line(f"  {hold.reason} {hold.scope}".rstrip() + f", since {since}")
-            output.line(f"    {HOLD_WORDS[hold.reason]}{f' ({hold.detail})' if hold.detail else ''}")
+            output.line(f"  {reason_words(hold)}, since {since}")
+            output.line(f"    {hold_words(hold)}")
     output.line(f"ledger version {found.version}{found.moment}")
     _section("balances: recorded is what the scheduler wrote, derived what follows from slices and claims")
     _print_balances(found.balances, ("resource", "book", *AMOUNTS))
@@ -341,26 +320,20 @@ def _tell_drifts(drifts: Sequence[Row]) -> None:
         since = output.shown("at_ms", row["found_at_ms"])
         predicted = ", predicted" if row["predicted"] else ""
         output.line(f"  {row['about']}: {row['cause']}{predicted}, since {since}")
-        told = [f"{name} {_amounts(row[name])}" for name in _BOOKS]
+        told = [f"{name} {amounts_words(row[name])}" for name in _BOOKS]
         if row["exact"] != row["derived"]:
-            told.append(f"truly used {_amounts(row['exact'])}")
+            told.append(f"truly used {amounts_words(row['exact'])}")
         output.line(f"    {', '.join(told)}")
         detail = f" ({row['detail']})" if row["detail"] else ""
         output.line(f"    {DRIFT_WORDS[row['cause']]}{detail}")
-
-
-def _amounts(amounts: Row) -> str:
-    return ", ".join(f"{resource} {amount}" for resource, amount in sorted(amounts.items())) or "nothing"
 
 
 def _tell_refused(refused: Sequence[Row]) -> None:
     _section(f"refused duplicates: {len(refused) or 'none'}")
     for row in refused:
         since = output.shown("at_ms", row["refused_at_ms"])
-        whose = f"{row['namespace']}/{row['claim']}" if row["claim"] else row["entry_key"]
-        output.line(
-            f"  {whose} for Pod {row['namespace']}/{row['pod']}: {amounts_text(row['amounts'])}, since {since}"
-        )
+        whose = whose_words(row["namespace"], row["claim"], row["pod"], row["entry_key"])
+        output.line(f"  {whose}: {amounts_text(row['amounts'])}, since {since}")
         output.line(
             f"    {row['book']}/{row['entry_key']} counts already; a second contribution is never added"
         )

@@ -16,6 +16,7 @@ import msgspec
 from projections.audit import audit_view
 from sickbay.decisions import Amount, Entry, Hold
 from sickbay.ledger_export import NodeLedger, node_ledger
+from sickbay.ledger_words import entry_words
 from sickbay.quantity import NANO_PER_MILLI, NANO_PER_UNIT, Quantity
 
 Row = dict[str, Any]
@@ -122,8 +123,4 @@ def quantity(row: Row, name: str) -> str:
 
 def amounts_text(amounts: tuple[Amount, ...] | str) -> str:
     """Return amounts, or the JSON text of them, in a few words; the NUMA node where one is known."""
-    found = _amounts.decode(amounts) if isinstance(amounts, str) else amounts
-    return ", ".join(
-        f"{a.resource} {a.quantity}" + ("" if a.numa == "unknown" else f" on NUMA node {a.numa}")
-        for a in found
-    )
+    return entry_words(_amounts.decode(amounts) if isinstance(amounts, str) else amounts)

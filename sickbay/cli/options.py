@@ -10,6 +10,7 @@ import click
 
 from projections.engine import Store
 from projections.places import Place, place_of
+from sickbay.cli import output
 from sickbay.envelope import partition_of
 from sickbay.errors import InputError, PolicyError
 from sickbay.policy import Policy, policy_from_yaml
@@ -148,5 +149,14 @@ def known_at(
 
 
 def open_store(db: str, *, read_only: bool = True) -> Store:
-    """Open an existing store."""
-    return Store.open(db, read_only=read_only)
+    """Open an existing store to ask it; a note says when its replay was interrupted, for then it is asked of half a log."""
+    store = Store.open(db, read_only=read_only)
+    try:
+        if not store.source_ended:
+            output.note(
+                f"note: the replay into {store.place} was interrupted, and this is of the log so far; run it again to its end"
+            )
+    except BaseException:
+        store.close()
+        raise
+    return store

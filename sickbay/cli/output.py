@@ -26,12 +26,14 @@ Format = str
 _MOMENTS: Final = ("at_ms", "since_ms", "from_ms", "to_ms", "_at_ms", "ended_ms", "until_ms")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _encoder: Final = msgspec.json.Encoder()
+#: How an answer can be printed.
+FORMS: Final = ("table", "json", "csv")
 
 output_option = click.option(
     "--output",
     "-o",
     "form",
-    type=click.Choice(["table", "json", "csv"]),
+    type=click.Choice(FORMS),
     default="table",
     show_default=True,
     help="How to print the answer.",

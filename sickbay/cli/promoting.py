@@ -49,7 +49,7 @@ def promotion(node_class: str | None, as_of_ms: int | None, db: Place, form: str
         policy = _policy_in_force(store, now_ms)
         with store.reading() as connection:
             reading = Reading(connection, as_of_ms)
-            reports = _reports(reading, policy, now_ms, (node_class,) if node_class else _CLASSES)
+            reports = class_reports(reading, policy, now_ms, (node_class,) if node_class else _CLASSES)
     if form == "json":
         for report in reports:
             output.print_json(_document(report))
@@ -86,9 +86,10 @@ def _policy_in_force(store: Store, now_ms: int) -> LedgerPolicy:
     return policy_from_document(newest.document).ledger
 
 
-def _reports(
+def class_reports(
     reading: Reading, policy: LedgerPolicy, now_ms: int, classes: tuple[str, ...]
 ) -> list[ClassReport]:
+    """Return the report on each class of nodes, from what one snapshot says of one moment."""
     standing = [
         NodeStanding(
             row["node"], row["node_class"], row["drivers"], _known_since_ms(reading, row["node"], now_ms)
@@ -96,7 +97,14 @@ def _reports(
         for row in reading.verdicts()
     ]
     holds = [
-        HoldRun(row["node"], row["reason"], row["scope"], row["held_since_ms"], row["held_until_ms"])
+        HoldRun(
+            row["node"],
+            row["reason"],
+            row["scope"],
+            row["held_since_ms"],
+            row["held_until_ms"],
+            row["drill"] == 1,
+        )
         for row in reading.rows("ledger-holds")
     ]
     unexplained = [
@@ -126,10 +134,12 @@ def _tell(report: ClassReport) -> None:
     for driver, nodes in report.drivers.items():
         output.line(f"  driver {driver} on {nodes} of them")
     lasted = (
-        f": half ended within {report.hold_p50_ms} ms, nine in ten within {report.hold_p90_ms} ms, all within"
+        f": half within {report.hold_p50_ms} ms, nine in ten within {report.hold_p90_ms} ms, all within"
         f" {report.hold_max_ms} ms"
     )
-    output.line(f"  {report.holds} holds{lasted if report.holds else ''}")
+    output.line(f"  {report.holds} holds ended{lasted if report.holds else ''}")
+    if report.holds_overdue:
+        output.line(f"  {report.holds_overdue} holds last longer than the goal already")
     output.line(f"  {report.refused_duplicates} refused duplicates")
     for criterion in report.criteria:
         met = "met    " if criterion.met else "not met"

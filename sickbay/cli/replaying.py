@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from projections.audit import audit_view
 from projections.engine import Store
 from projections.places import Place
 from sickbay.cli import output
-from sickbay.cli.differing import differences
+from sickbay.cli.differing import Difference, differences
 from sickbay.cli.ledger_rows import Reading
 from sickbay.cli.options import MOMENT, db_option, policy_option, read_policy
 from sickbay.cli.pipeline import Options, Outcome, Replay
@@ -28,6 +28,9 @@ from sickbay.topics import PARTITIONS_DEFAULT
 
 #: Exit code of a run that did everything but what it had to park.
 EXIT_PARKED = 3
+_DIFFERENCE_COLUMNS = (
+    "change", "node", "device_id", "what", "base", "other", "base_policy", "base_policy_hash", "other_policy", "other_policy_hash",
+)  # fmt: skip
 
 _files = click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False, allow_dash=True))
 _until = click.option("--until", "until_ms", type=MOMENT, help="Stop there, and let time pass up to there.")
@@ -138,8 +141,8 @@ def _summary(store: Store, outcome: Outcome, policy: Policy) -> dict[str, Any]:
         transitions = sum(1 for _ in audit_view("transitions").rows(connection))
         reading = Reading(connection)
         on_hold = sum(1 for _ in reading.verdicts({"verdict": "hold"}))
-        drifts = sum(1 for row in reading.rows("ledger-drift") if row["ended_at_ms"] is None)
-        refused = sum(1 for row in reading.rows("ledger-duplicates") if row["withdrawn_at_ms"] is None)
+        drifts = [row["ended_at_ms"] is None for row in reading.rows("ledger-drift")]
+        refused = [row["withdrawn_at_ms"] is None for row in reading.rows("ledger-duplicates")]
     return {
         "frames": outcome.frames,
         "facts": outcome.facts,
@@ -148,8 +151,10 @@ def _summary(store: Store, outcome: Outcome, policy: Policy) -> dict[str, Any]:
         "open_episodes": opened,
         "node_incidents": incidents,
         "nodes_on_hold": on_hold,
-        "open_drifts": drifts,
-        "refused_duplicates": refused,
+        "drifts": len(drifts),
+        "open_drifts": sum(drifts),
+        "refused_duplicates": len(refused),
+        "standing_duplicates": sum(refused),
         "parked": outcome.parked,
         "passed_over": dict(sorted(outcome.ignored.items())),
         "from": format_time_ms(outcome.first_ms or 0),
@@ -177,8 +182,9 @@ def _report(summary: dict[str, Any], outcome: Outcome, db: Place, form: str) -> 
         f" the store is {db}"
     )
     output.line(
-        f"ledger: {summary['nodes_on_hold']} nodes on hold, {summary['open_drifts']} differences between the books,"
-        f" {summary['refused_duplicates']} refused duplicates"
+        f"ledger: {summary['nodes_on_hold']} nodes on hold, {summary['drifts']} differences between the books"
+        f" ({summary['open_drifts']} standing), {summary['refused_duplicates']} refused duplicates"
+        f" ({summary['standing_duplicates']} standing)"
     )
     for reason, count in summary["passed_over"].items():
         output.note(f"passed over: {count} x {reason}")
@@ -246,24 +252,32 @@ def what_if(
                 outcome = Replay(options, store).run()
         with Store.open(places[0], read_only=True) as base, Store.open(places[1], read_only=True) as other:
             found = differences(base, other)
-    if form == "table":
-        names = [f"{p.version} ({p.hash()})" for p in policies]
-        output.line(
-            f"{outcome.facts} facts decided under {names[0]} and under {names[1]}: {len(found)} differences"
-        )
+    _print_differences(found, policies, outcome, form)
+    if outcome.parked:
+        output.note(f"parked: {outcome.parked} that could not be used, under both policies alike")
+        raise SystemExit(EXIT_PARKED)
+
+
+def _print_differences(
+    found: Sequence[Difference], policies: Sequence[Policy], outcome: Outcome, form: str
+) -> None:
+    """Print differences: under fixed names for programs, under those of the policies for people."""
+    names = [f"{policy.version} ({policy.hash()})" for policy in policies]
+    if form != "table":
+        rows = [
+            (*row, *(word for policy in policies for word in (policy.version, policy.hash())))
+            for row in found
+        ]
+        output.print_rows(_DIFFERENCE_COLUMNS, rows, form)
+        return
+    output.line(
+        f"{outcome.facts} facts decided under {names[0]} and under {names[1]}: {len(found)} differences"
+    )
+    versions = [policy.version for policy in policies]
+    heads = [f"under {name}" for name in (names if versions[0] == versions[1] else versions)]
     output.print_rows(
-        (
-            "change",
-            "node",
-            "device_id",
-            "what",
-            f"under {policies[0].version}",
-            f"under {policies[1].version}",
-        ),
+        (*_DIFFERENCE_COLUMNS[:4], *heads),
         found,
         form,
         empty="no episode, Unknown run, node incident, move, hold or difference of the ledger differs",
     )
-    if outcome.parked:
-        output.note(f"parked: {outcome.parked} that could not be used, under both policies alike")
-        raise SystemExit(EXIT_PARKED)

@@ -28,7 +28,6 @@ _COLUMNS = (
     "decisions",
     "notes",
 )
-_FORMS = ("table", "json", "csv")
 
 
 @click.command()
@@ -53,7 +52,7 @@ _FORMS = ("table", "json", "csv")
 @click.option(
     "--output",
     "form",
-    type=click.Choice(_FORMS),
+    type=click.Choice(output.FORMS),
     default="table",
     show_default=True,
     help="How to print what was written.",
@@ -76,7 +75,7 @@ def report(
       sickbay report -o incident.html
       sickbay report --node gpu-a1 --from 2026-07-01T08:00:00Z --until 2026-07-01T09:00:00Z --title "gpu-3 lost"
     """
-    if path in _FORMS:
+    if path in output.FORMS:
         raise click.UsageError(
             f"-o {path}: -o names the page here; write --output {path} for the form of the summary"
         )

@@ -7,7 +7,9 @@ writer at a time, and a request that finds the log moved on is folded again over
 from __future__ import annotations
 
 import getpass
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 import click
 
@@ -29,8 +31,14 @@ from sickbay.errors import InputError, NotFoundError, StoreError
 from sickbay.facts import Fact, HoldRequested, ReleaseRequested
 from sickbay.timestamps import format_time_ms
 
-#: Times that a request is folded over a log that moves on meanwhile.
-_ATTEMPTS = 3
+#: Times that a request is folded over a log that moves on meanwhile: at least, and at most.
+_ATTEMPTS_MIN: Final = 3
+_ATTEMPTS_MAX: Final = 20
+#: How long it is tried, in seconds, beyond the least number of times.
+_PATIENCE_S: Final = 30.0
+#: Pauses between two attempts, in seconds: the first, doubled up to the longest.
+_PAUSE_S: Final = 0.05
+_PAUSE_MAX_S: Final = 2.0
 
 actor_option = click.option(
     "--actor", default=getpass.getuser, show_default="your user name", help="Who asks."
@@ -48,20 +56,50 @@ def append(
     """Append a request to each of some partitions with what it leads to; return their fold and what was written.
 
     ``check`` sees the fold as the log stands, before the requests; what it raises is raised, and nothing is written. A log that
-    moved on meanwhile is folded again. Raises StoreError when that does not end, or the replay of the store has not.
+    moved on meanwhile is folded again, after pauses that grow, for half a minute. Raises StoreError when that does not end, or the
+    replay of the store has not.
     """
+    _require_ended(store)
+    begun_s = time.monotonic()
+    for attempt in range(_ATTEMPTS_MAX):
+        positions = store.positions()
+        fold, written = _folded(store, requests, check)
+        if store.positions() == positions and _is_written(store, written, positions):
+            return fold, written
+        if attempt + 1 >= _ATTEMPTS_MIN and time.monotonic() - begun_s > _PATIENCE_S:
+            break
+        time.sleep(min(_PAUSE_S * 2**attempt, _PAUSE_MAX_S))
+    raise StoreError(f"{store.place}: somebody else keeps writing; ask again")
+
+
+def open_to_ask(place: str) -> Store:
+    """Open a store for a request. Raises StoreError when it is empty, or its replay has not ended."""
+    Store.open(place, read_only=True).close()  # an empty store is refused before anything is written into it
+    store = Store.open(place)
+    try:
+        _require_ended(store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _require_ended(store: Store) -> None:
     if not store.source_ended:
         raise StoreError(
             f"{store.place}: its replay was interrupted, and a request must not take the places of what is still to come;"
             " run the replay again to its end first"
         )
-    for _ in range(_ATTEMPTS):
-        positions = store.positions()
-        fold, written = _folded(store, requests, check)
-        # whoever writes after this look is found by the links, or by what is skipped
-        if store.positions() == positions and not store.write(_chained(written, positions)).skipped:
-            return fold, written
-    raise StoreError(f"{store.place}: somebody else keeps writing; ask again")
+
+
+def _is_written(store: Store, records: Iterable[LogRecord], positions: Mapping[int, Position]) -> bool:
+    """Write the records unless somebody else wrote first, who is found by the links or by what is skipped."""
+    try:
+        return not store.write(_chained(records, positions)).skipped
+    except StoreError:
+        if store.positions() == positions:
+            raise
+        return False
 
 
 def _folded(
@@ -73,6 +111,11 @@ def _folded(
     asked = {number: fact_id(request) for number, request in requests.items()}
     for number in requests:
         fold.restore(_watched(store.read(number), asked), open_envelope)
+        if not fold.partitions[number].is_settled:
+            raise StoreError(
+                f"{store.place}: its log was decided by another build, and a request would decide all of it anew, as of now;"
+                " replay the recordings into a new store and ask there"
+            )
     if check is not None:
         check(fold)
     for number in asked:
@@ -164,7 +207,7 @@ def hold(
       sickbay hold dra:gpu.nvidia.com/gpu-a1/gpu-2 --until 2026-07-02T08:00:00Z --reason "fan noise, ticket 4711"
     """
     require_words(reason, actor)
-    with Store.open(db) as store:
+    with open_to_ask(db) as store:
         when = SystemClock().now_ms() if at_ms is None else at_ms
         if until_ms <= when:
             raise InputError(
@@ -201,7 +244,7 @@ def release(episode: str, reason: str, actor: str, at_ms: int | None, db: Place,
       sickbay release last --reason "card replaced, ticket 4711"
     """
     require_words(reason, actor)
-    with Store.open(db) as store:
+    with open_to_ask(db) as store:
         episode_id = find_episode(store, episode)
         view = audit_view("episodes")
         with store.reading() as connection:

@@ -6,7 +6,7 @@ books; ``decide`` closes the gap. Deadlines are carried out at their own time, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -31,7 +31,7 @@ from sickbay.decisions import (
 )
 from sickbay.envelope import derived_id
 from sickbay.events import KINDS
-from sickbay.facts import ClaimsGateRequested, Fact
+from sickbay.facts import Fact
 from sickbay.policy import Policy
 from streams.ledger.judging import Standing, drifts, standing_of, verdict
 from streams.ledger.state import LedgerState
@@ -43,16 +43,11 @@ LATE_FACT: Final = "late_fact"
 
 
 def initial(
-    node: str,
-    policies: Mapping[str, Policy],
-    policy_hash: str,
-    *,
-    gates: Mapping[str, ClaimsGateRequested] | None = None,
+    node: str, policies: Mapping[str, Policy], policy_hash: str, heard: Iterable[Fact] = ()
 ) -> LedgerState:
-    """Return the ledger of a node of which nothing is known yet; ``gates`` are requests that every node heard, by scope."""
+    """Return the ledger of a node of which nothing is known yet; ``heard`` are the facts that every node heard and that hold on."""
     state = LedgerState(node, policies, policy_hash)
-    for scope in sorted(gates or {}):
-        fact = (gates or {})[scope]
+    for fact in heard:
         found = source_of(fact)
         assert found is not None
         state.books.objects.take(fact, *found)
@@ -70,8 +65,7 @@ def evolve(state: LedgerState, event: Fact | Decision) -> LedgerState:
             announced.entries[event.entry.book, event.entry.key] = event.entry
         case EntryReversed():
             announced.entries.pop((event.entry.book, event.entry.key), None)
-            whose = _whose(event.entry)
-            announced.ended[whose] = max(announced.ended.get(whose, 0), event.at_ms)
+            _end(announced.ended, event.entry, event.at_ms)
         case DuplicateRefused():
             announced.refused[event.entry.book, event.entry.key, event.contender] = event.entry
         case DuplicateWithdrawn():
@@ -153,9 +147,15 @@ def _timeless(entry: Entry | None) -> Entry | None:
     return None if entry is None else msgspec.structs.replace(entry, at_ms=0)
 
 
-def _whose(entry: Entry) -> tuple[Book, str]:
-    """Return whose an entry is: what ended of one claim or Pod, and begins again, must not count twice in between."""
-    return entry.book, entry.claim_uid or entry.pod_uid or entry.key
+def _names(entry: Entry) -> tuple[tuple[Book, str], ...]:
+    """Return what an entry may follow another by: its key, and whose it is. Neither may count twice in between."""
+    whose = entry.claim_uid or entry.pod_uid
+    return ((entry.book, entry.key), (entry.book, whose)) if whose else ((entry.book, entry.key),)
+
+
+def _end(ended: dict[tuple[Book, str], int], entry: Entry, at_ms: int) -> None:
+    for name in _names(entry):
+        ended[name] = max(ended.get(name, 0), at_ms)
 
 
 def _entries(state: LedgerState, at_ms: int) -> list[Decision]:
@@ -174,11 +174,11 @@ def _entries(state: LedgerState, at_ms: int) -> list[Decision]:
         if before is not None:
             when = max(at_ms, before.at_ms)
             reversals.append(EntryReversed(node=state.node, at_ms=when, reason=_why(after), entry=before))
-            ended[_whose(before)] = max(ended.get(_whose(before), 0), when)
+            _end(ended, before, when)
         if after is not None:
             begun.append(after)
     for after in begun:
-        when = max(at_ms, after.at_ms, ended.get(_whose(after), 0))
+        when = max(at_ms, after.at_ms, *(ended.get(name, 0) for name in _names(after)))
         entry = msgspec.structs.replace(after, at_ms=when)
         posts.append(EntryPosted(node=state.node, at_ms=when, entry=entry))
     return [*reversals, *posts]

@@ -40,12 +40,15 @@ class Books:
         self._drifts: dict[Unit, list[TimedDrift]] = {}
         #: Pools that came back, and until when their rebuilding holds: claims and devices may still move that.
         self._rebuilding: dict[Unit, int] = {}
+        #: The next time at which time alone changes something, ``None`` while it must be worked out.
+        self._due_ms: int | None = None
         #: What may be different from what is announced: ``(what, key)``.
         self.changed: set[tuple[str, Any]] = set()
 
     def use(self, policy: Policy) -> None:
         """Put a policy in force: everything is looked at again."""
         self._policy = policy
+        self._due_ms = None
         self.objects.dirty |= self.objects.units()
         self.changed.add((_TIMED, ""))
 
@@ -62,6 +65,7 @@ class Books:
                     objects.dirty.add(pool)
         if objects.judged_anew:
             objects.judged_anew = False
+            self._due_ms = None
             self.changed.add((_TIMED, ""))
         dirty, objects.dirty = objects.dirty, set()
         pods = {unit for unit in dirty if unit[0] == "pod"}
@@ -72,6 +76,8 @@ class Books:
                 pods |= {("pod", pod) for borne in (before, after) for _, pod in borne}
             elif unit[0] == "device":
                 self._replace(unit, find_device(objects, unit[1]))
+            elif unit[0] == "pool" and unit not in objects.kept:
+                self._replace(unit, NOTHING)
             elif unit[0] == "pool":
                 found = find_pool(objects, unit[1], unit[2], self._policy, self._is_counted)
                 self._replace(unit, found)
@@ -97,6 +103,7 @@ class Books:
             self._index(what, index, unit, old, new)
         if before.holds or before.drifts or after.holds or after.drifts:
             self.changed.add((_TIMED, ""))
+            self._due_ms = None
             self._holds.pop(unit, None)
             if after.holds:
                 self._holds[unit] = after.holds
@@ -231,6 +238,11 @@ class Books:
 
     def due_ms(self, now_ms: int) -> int:
         """Return the next time after ``now_ms`` at which time alone changes something."""
+        if self._due_ms is None or self._due_ms <= now_ms:
+            self._due_ms = self._next_due_ms(now_ms)
+        return self._due_ms
+
+    def _next_due_ms(self, now_ms: int) -> int:
         due_ms = NEVER
         for holds in self._holds.values():
             for timed in holds:

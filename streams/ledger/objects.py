@@ -256,6 +256,8 @@ class Objects:
             case "pod":
                 self._pod(source[1])
             case "claim":
+                if isinstance(fact, ClaimObserved):
+                    self.drop_ended(fact, cut_ms)
                 self._claim(source[1])
             case "device":
                 self._device(source[1])
@@ -338,6 +340,28 @@ class Objects:
         for other in self.namesakes.setdefault(names, set()) | {device_id}:
             self.dirty |= {("claim", uid) for uid in self.holders.get(other, ())}
         self.namesakes[names].add(device_id)
+
+    def drop_ended(self, claim: ClaimObserved, before_ms: int) -> None:
+        """Forget devices and pools of a claim that ended before ``before_ms`` and that no other claim holds.
+
+        They may have been forgotten already, if there was more to forget: that must not make a difference.
+        """
+        for result in claim.results:
+            if not self.holders.get(result.device_id, set()) - {claim.claim_uid}:
+                self._drop_ended(("device", result.device_id), before_ms)
+            if not self.by_pool.get((result.driver, result.pool), set()) - {claim.claim_uid}:
+                self._drop_ended(("pool", result.driver, result.pool), before_ms)
+
+    def _drop_ended(self, source: Source, before_ms: int) -> None:
+        kept = self.kept.get(source)
+        if kept is None or kept.newest.at_ms >= before_ms or not is_ended(kept.newest.fact):
+            return
+        if source[0] == "pool":
+            self.pools.discard((source[1], source[2]))
+        else:
+            self._forget_device(source[1], kept.newest.fact)
+        del self.kept[source]
+        self.dirty.add(source)
 
     def rivals(self, claims: set[str]) -> set[str]:
         """Return the claims that hold a device together with one of these, though it cannot be shared."""

@@ -39,6 +39,9 @@ class Recount:
         for source in sorted(self._facts):
             for version in sorted(self._facts[source]):
                 books.objects.take(self._facts[source][version], source, version)
+        for claim in list(books.objects.claims.values()):
+            since_ms = books.objects.items("claim", claim.claim_uid)[0].at_ms
+            books.objects.drop_ended(claim, since_ms - policy.lateness_horizon_ms)
         books.use(policy)
         books.look(0)
         refusals = {key: books.refusal(key) for key in books.changed_refusals()}

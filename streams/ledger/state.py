@@ -27,7 +27,8 @@ class Announced:
     def __init__(self) -> None:
         self.entries: dict[EntryKey, Entry] = {}
         self.refused: dict[RefusalKey, Entry] = {}
-        #: Book and whose entry it was, to the time of its last reversal inside the horizon: nothing of it begins before.
+        #: Book and key, and book and whose entry it was, to the time of the last reversal inside the horizon: what follows
+        #: does not begin before.
         self.ended: dict[tuple[Book, str], int] = {}
         #: Alert id to (kind, about).
         self.alerts: dict[str, tuple[str, str]] = {}
@@ -101,7 +102,7 @@ class LedgerState:
         for source, version, at_ms in self.books.objects.forget(self.cut_ms):
             self._remember(source, version, at_ms)
         ended = self.announced.ended
-        self.announced.ended = {whose: at_ms for whose, at_ms in ended.items() if at_ms >= self.cut_ms}
+        self.announced.ended = {name: at_ms for name, at_ms in ended.items() if at_ms >= self.cut_ms}
 
     def trim_if_full(self) -> None:
         """Forget once there is much to forget."""

@@ -12,7 +12,7 @@ import pytest
 from postgresql import server
 
 from projections import schema
-from projections.engine import CUSTODY, Store
+from projections.engine import CUSTODY, LEDGER, Store
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +88,7 @@ def open_store(new_place):
     """Return a function that opens a store, by default a new one of four partitions; all are closed at the end."""
     opened: list[Store] = []
 
-    def open_one(place=None, *, create=True, partitions=4, projections=(CUSTODY,), **options):
+    def open_one(place=None, *, create=True, partitions=4, projections=(CUSTODY, LEDGER), **options):
         store = Store.open(
             new_place() if place is None else place,
             create=create,

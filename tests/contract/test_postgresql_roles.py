@@ -15,7 +15,7 @@ from postgresql import server
 
 from projections import roles, schema
 from projections.audit import AUDIT_VIEWS
-from projections.engine import CUSTODY, Store
+from projections.engine import Store
 from projections.rebuild import rebuild
 from projections.tables import CUSTODY_TABLES, metadata
 from sickbay.decisions import Amount, Drift, DriftFound, DuplicateRefused, Entry, EntryPosted, MovePlanned
@@ -180,6 +180,8 @@ def test_a_tenant_without_a_namespace_sees_nothing(place):
         "SELECT * FROM event_log",
         "SELECT * FROM audit_devices",
         "SELECT * FROM audit_transitions",
+        "SELECT * FROM audit_ledger_journal",
+        "SELECT * FROM ledger_line",
         "SELECT * FROM parked",
         "INSERT INTO tenant_namespace VALUES (current_user, 'team-b')",
         "UPDATE move SET namespace = 'team-a'",
@@ -250,13 +252,19 @@ def test_every_table_with_a_namespace_is_secured(place):
 
 
 def test_the_projector_writes_and_rebuilds(place):
-    """All that a running Sickbay does, it does as a projector; what it sees is everything."""
+    """All that a running Sickbay does, it does as a projector, in tables with row security too; what it sees is everything."""
     with Store.open(as_role(place, "writer")) as store:
-        assert [] == rebuild(store, CUSTODY).differing
+        for projection in store.projections:
+            rebuilt = rebuild(store, projection, batch_events=7)
+            assert [] == rebuilt.differing
+            assert {table.name for table in projection.tables} == rebuilt.digests.keys()
         with Store.open(place) as superuser:
             assert superuser.digests() == store.digests()
         store.end_source()
-    assert 4 <= ask(place, "writer", "SELECT count(*) FROM audit_moves")[0][0]
+    for view in ("audit_moves", "audit_ledger_entries", "audit_ledger_drift", "audit_ledger_duplicates"):
+        assert (
+            4 <= ask(place, "writer", f"SELECT count(*) FROM {view} WHERE namespace LIKE 'team-%'")[0][0]
+        ), view
 
 
 @pytest.mark.parametrize(
@@ -346,8 +354,59 @@ def test_roles_can_be_given_again_and_to_a_store_that_was_there_before(place):
     assert first == server().execute(privileges, database=sa.make_url(url).database)
     with Store.open(as_role(url, "writer")) as store:
         assert before == store.digests()
-        assert [] == rebuild(store, CUSTODY).differing
+        assert [] == [
+            table for projection in store.projections for table in rebuild(store, projection).differing
+        ]
     server().drop(url)
+
+
+@pytest.fixture
+def owned():
+    """A database of its own for a login role with CREATEROLE, as its URL; neither is left."""
+    url, owner = server().empty(), login("landlord")
+    name = sa.make_url(url).database
+    server().execute(
+        f"CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD 'pw'", f"ALTER DATABASE {name} OWNER TO {owner}"
+    )
+    yield as_role(url, "landlord")
+    server().drop(url)
+    server().execute(f"DROP ROLE {owner}")
+
+
+@pytest.mark.parametrize("first", [{}, {"with_roles": True}], ids=["there before", "from nothing"])
+def test_the_owner_of_the_database_makes_the_roles_and_is_no_member_afterwards(owned, first):
+    """CREATEROLE is enough, for a new schema, for its own from before, and again; what it needs meanwhile it gives back."""
+    assert None is schema.upgrade(owned, **first)
+    for _ in range(2):
+        assert schema.HEAD == schema.upgrade(owned, with_roles=True)
+    name, owner = sa.make_url(owned).database, login("landlord")
+    members = "SELECT count(*) FROM pg_auth_members WHERE member = to_regrole(%s) AND roleid = to_regrole(%s)"
+    with psycopg.connect(owned) as connection:
+        assert (0,) == connection.execute(members, (owner, roles.OWNER)).fetchone()
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT * FROM sickbay.event_log")
+    owners = (
+        "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'sickbay'::regnamespace"
+    )
+    assert [(roles.OWNER,)] == server().execute(owners, database=name)
+    server().execute(f"GRANT CONNECT ON DATABASE {name} TO {roles.PROJECTOR}", database=name)
+    with Store.open(as_role(owned, "writer"), create=True, partitions=4) as store:
+        store.write(workloads())
+
+
+def test_a_role_that_may_not_make_roles_is_told_so(place):
+    """What the server says of a script is said in our words, and nothing is left of it."""
+    with pytest.raises(StoreError, match="may not be used in this way by this role"):
+        schema.upgrade(as_role(place, "writer"), with_roles=True)
+
+
+def test_roles_that_somebody_holds_are_locked_in_our_words(place, monkeypatch):
+    """A script waits as long as a migration does, and says so."""
+    monkeypatch.setattr("projections.postgresql._DDL_LOCK_TIMEOUT_MS", 100)
+    with psycopg.connect(place, options="-c search_path=sickbay") as reader:
+        reader.execute("SELECT * FROM move")
+        with pytest.raises(StoreError, match="is locked by another process"):
+            schema.upgrade(place, with_roles=True)
 
 
 def test_a_file_has_no_roles(tmp_path):
@@ -387,7 +446,7 @@ def test_the_documented_statements_run(place):
     """Login roles, members and tenants as docs/databases.md makes them; undone at the end."""
     text = (Path(__file__).parents[2] / "docs" / "databases.md").read_text(encoding="utf-8")
     examples = re.findall(r"```sql\n(.*?)```", text, flags=re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
     with psycopg.connect(place) as connection:
         for example in examples:
             connection.execute(example)
@@ -395,4 +454,7 @@ def test_the_documented_statements_run(place):
             "SELECT namespace FROM sickbay.tenant_namespace WHERE role_name = 'team_a'"
         )
         assert {("training",), ("inference",)} == set(mapped.fetchall())
+        creates = "SELECT has_function_privilege('team_a', name, 'EXECUTE') FROM unnest(%s::text[]) AS name"
+        functions = ["lo_create(oid)", "lo_creat(integer)", "lo_from_bytea(oid, bytea)"]
+        assert {(False,)} == set(connection.execute(creates, (functions,)).fetchall())
         connection.rollback()

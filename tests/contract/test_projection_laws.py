@@ -1,6 +1,6 @@
 """Laws of every projection, over generated logs: cuts and redelivery do not show, and time travel agrees with the log.
 
-They run on the custody read models and on a tally that counts every delivery, so that a row written twice cannot hide behind a
+They run on the read models of custody and of the ledger, and on a tally that counts every delivery, so that a row written twice cannot hide behind a
 projection that forgives it.
 """
 
@@ -14,12 +14,25 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_builder import History, custody, gap, health, open_episode, released
+from ledger_scenarios import GPU
+from log_builder import (
+    History,
+    custody,
+    drift,
+    entry,
+    gap,
+    health,
+    open_episode,
+    posted,
+    released,
+    reversed_at,
+    verdict,
+)
 from log_scenarios import gpu
 
 from projections.audit import AUDIT_VIEWS
 from projections.custody import WANTED
-from projections.engine import CUSTODY, Projection
+from projections.engine import CUSTODY, LEDGER, Projection
 from projections.rebuild import rebuild
 from projections.rows import upsert
 from projections.tables import device_history
@@ -29,6 +42,9 @@ from sickbay.decisions import (
     DeviceCleared,
     DeviceRestricted,
     DeviceSuspected,
+    DriftCleared,
+    DriftFound,
+    Hold,
     Phase,
     QuarantineExtended,
     QuarantineOpened,
@@ -80,7 +96,10 @@ happenings = st.lists(
         st.sampled_from(NODES),
         st.integers(0, 1),
         st.sampled_from(
-            ["suspect", "restrict", "clear", "open", "extend", "release", "alert", "tick", "gap"]
+            [
+                *("suspect", "restrict", "clear", "open", "extend", "release", "alert", "tick", "gap"),
+                *("enter", "leave", "judge", "differ"),
+            ]
         ),
         st.integers(0, 9),
     ),
@@ -90,7 +109,7 @@ happenings = st.lists(
 
 def log_of(steps, *, chained=True):
     """Turn happenings into a log whose decisions follow the facts that caused them; they need not make sense as custody."""
-    log, episodes, phases = History(4, chained), {}, {}
+    log, episodes, phases, entered = History(4, chained), {}, {}, {}
     for number, (node, device_number, happening, minute) in enumerate(steps):
         device, at_ms = gpu(node, device_number), minute * 60_000
         before = phases.get(device, "in_service")
@@ -132,6 +151,9 @@ def log_of(steps, *, chained=True):
                 phase = before
                 kind = AlertRaised if number % 2 else AlertCleared
                 log.decide(fact, kind(node=node, at_ms=at_ms, alert_id=device, alert="flap", about=device))
+            case "enter" | "leave" | "judge" | "differ":
+                phase = before
+                log.decide(fact, *of_the_ledger(entered, node, device_number, happening, at_ms))
             case "gap":
                 phase = before
                 watched = ("pods", "resourceslices", "nodes", "leases")[number % 4]
@@ -146,6 +168,27 @@ def log_of(steps, *, chained=True):
     return log.records
 
 
+def of_the_ledger(entered, node, number, happening, at_ms):
+    """Return what the ledger decides; an entry whose key stands takes the place of the one before."""
+    match happening:
+        case "enter" | "leave":
+            before = entered.pop((node, number), None)
+            decided = [] if before is None else [reversed_at(node, max(at_ms, before.at_ms), before)]
+            if happening == "enter":
+                amount = ("cpu", f"{at_ms + 1}u") if number else ("memory", "2Gi", "1")
+                entered[node, number] = entry("derived", f"claim/{number}", "claims", at_ms, amount)
+                decided.append(posted(node, entered[node, number]))
+            return decided
+        case "judge":
+            hold = Hold(reason="driver_rebuilding", scope=f"{GPU}/{node}", since_ms=at_ms)
+            return [
+                verdict(node, at_ms, *([hold] if number else []), drivers=() if at_ms % 120_000 else (GPU,))
+            ]
+        case _:
+            found = drift("team", f"claim-{at_ms % 120_000}", "unexplained")
+            return [(DriftFound if number else DriftCleared)(node=node, at_ms=at_ms, drift=found)]
+
+
 def store_with_tally(open_store, new_place):
     """Open a new store that also counts deliveries."""
     place = new_place()
@@ -153,7 +196,7 @@ def store_with_tally(open_store, new_place):
     with first.engine.begin() as connection:
         tally_metadata.create_all(connection)
     first.close()
-    return open_store(place, projections=(CUSTODY, TALLY))
+    return open_store(place, projections=(CUSTODY, LEDGER, TALLY))
 
 
 @LAWS
@@ -332,4 +375,5 @@ def test_c20_the_number_of_open_episodes_is_that_of_the_log_and_of_a_rebuild(ope
             found = {row[0] for row in AUDIT_VIEWS["open-episodes"].rows(connection)}
         assert opened - closed == found
         assert 2 == len(found)
-        rebuild(store, CUSTODY)
+        for projection in store.projections:
+            rebuild(store, projection)

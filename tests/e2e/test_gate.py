@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from cli import log_of, misused, ok, refused, replay, rows, verified
+from cli import example, log_of, misused, ok, refused, replay, rows, verified
 from cli_recordings import frame, pod, write
 
 from projections.engine import Store
+from sickbay.cli import requesting
 from sickbay.cli.requesting import append
 from sickbay.errors import StoreError
 from sickbay.facts import ClaimsGateRequested
@@ -15,6 +18,9 @@ AT, LATER, LAST = (("--at", f"2026-07-01T08:{minute}:00Z") for minute in (51, 52
 ANN = ("--actor", "ann", "--reason", "driver upgrade, ticket 4711")
 BOB = ("--actor", "bob", "--reason", "checked")
 GPU = "driver:gpu.nvidia.com"
+NOT_REFUSED = dict.fromkeys(
+    ("refused_at", "refused_actor", "refused_reason", "refused_ledger_version"),
+)
 
 
 @pytest.fixture
@@ -96,7 +102,8 @@ def test_status_says_which_gate_is_closed_by_whom_and_why(store):
             "actor": "bob",
             "reason": "checked",
             "nodes_on_hold": 0,
-        },
+        }
+        | NOT_REFUSED,
         {
             "gate": "node:mix-2",
             "state": "closed",
@@ -104,7 +111,8 @@ def test_status_says_which_gate_is_closed_by_whom_and_why(store):
             "actor": "ann",
             "reason": "driver upgrade, ticket 4711",
             "nodes_on_hold": 1,
-        },
+        }
+        | NOT_REFUSED,
     ] == rows("gate", "status", db=store)
 
 
@@ -128,8 +136,86 @@ def test_a_gate_stays_closed_when_the_ledger_is_another_by_now(store):
         in kept.err
     )
     (status,) = rows("gate", "status", db=store)
-    assert ("closed", 1) == (status["state"], status["nodes_on_hold"])
+    assert {
+        "gate": "node:mix-2",
+        "state": "closed",
+        "since": "2026-07-01T08:52:00.000Z",
+        "actor": "ann",
+        "reason": "driver upgrade, ticket 4711",
+        "nodes_on_hold": 1,
+        "refused_at": "2026-07-01T08:53:00.000Z",
+        "refused_actor": "bob",
+        "refused_reason": "checked",
+        "refused_ledger_version": "0123456789abcdef",
+    } == status
+    text = ok("gate", "status", "--db", store).out
+    assert (
+        "node:mix-2: bob asked at 2026-07-01T08:53:00.000Z to open it (checked), which was refused: it named the ledger"
+        " 0123456789abcdef, and the node had another\n"
+    ) in text
     verified(store)
+
+
+def test_a_refused_opening_is_forgotten_once_the_gate_is_closed_again(store):
+    """The newest request was followed, so nothing of the one before is left to tell; the gate is closed since it was first."""
+    for arguments in (
+        ("close", "node:mix-2", *AT, *ANN),
+        ("open", "node:mix-2", *LATER, *BOB, "--ledger-version", "0123456789abcdef"),
+        ("close", "node:mix-2", *LAST, *BOB),
+    ):
+        gate(*arguments, store=store)
+    (status,) = rows("gate", "status", db=store)
+    assert ("closed", "2026-07-01T08:51:00.000Z", "ann", None) == tuple(
+        status[k] for k in ("state", "since", "actor", "refused_at")
+    )
+
+
+def test_a_closing_that_came_too_late_closed_nothing(store):
+    """It stands in the log, the nodes are open, and the status says both."""
+    done = gate("close", "cluster", "--at", "2026-06-01T08:00:00Z", *ANN, store=store)
+    assert {("open", "")} == set(verdicts(done).values())
+    assert (
+        "the gate of cluster stays open: it is of 2026-06-01T08:00:00.000Z, which is beyond the lateness horizon"
+        in done.err
+    )
+    (status,) = rows("gate", "status", db=store)
+    assert ("open", None, "", "2026-06-01T08:00:00.000Z", "ann", None) == tuple(
+        status[k]
+        for k in ("state", "since", "actor", "refused_at", "refused_actor", "refused_ledger_version")
+    )
+    assert (
+        "to close it (driver upgrade, ticket 4711), which was refused: it came later than the lateness horizon"
+        in (ok("gate", "status", "--db", store).out)
+    )
+
+
+def test_the_gate_of_a_node_without_a_verdict_is_what_was_asked_last(tmp_path):
+    """No verdict says otherwise."""
+    recording = write(tmp_path / "r.jsonl", [frame("08:00:00", "ADDED", pod("a", "GPU-1", "Healthy", 1))])
+    replay(recording, db=tmp_path / "s.db")
+    ok("gate", "close", "node:node-1", "--at", "2026-07-01T08:01:00Z", *ANN, "--db", tmp_path / "s.db")
+    (status,) = rows("gate", "status", db=tmp_path / "s.db")
+    assert ("closed", 0, "ann") == tuple(status[k] for k in ("state", "nodes_on_hold", "actor"))
+
+
+def test_what_changes_nothing_says_that_it_was_so_already(store):
+    """An opening of an open gate, and a closing that is asked twice."""
+    opened = gate("open", "node:mix-1", *AT, *BOB, store=store)
+    assert "recorded, and nothing changes: the gate of node:mix-1 was open already\n" == opened.err
+    assert "" == gate("close", "cluster", *LATER, *ANN, store=store).err
+    again = gate("close", "cluster", *LATER, *ANN, store=store)
+    assert "recorded, and nothing changes: the gate of cluster was closed already\n" == again.err
+
+
+def test_an_opening_that_is_asked_again_is_refused_again(store):
+    """With the same cause."""
+    version = version_of("mix-2", store)
+    wrong = version[::-1]
+    gate("close", "node:mix-2", *LATER, *ANN, store=store)
+    again = ("open", "node:mix-2", *LAST, *BOB, "--ledger-version", wrong)
+    told = [gate(*again, store=store).err for _ in range(2)]
+    assert told[0] == told[1]
+    assert f"its ledger is {version} by now and not {wrong}" in told[0]
 
 
 def test_an_older_request_changes_nothing(store):
@@ -137,7 +223,9 @@ def test_an_older_request_changes_nothing(store):
     gate("open", "cluster", *LATER, *BOB, store=store)
     late = gate("close", "cluster", *AT, *ANN, store=store)
     assert {("open", "")} == set(verdicts(late).values())
-    assert "recorded, and the gate of cluster stays open: a newer request decides" in late.err
+    assert (
+        "recorded, and the gate of cluster stays open: a newer request decides, that of bob at 2026-07-01T08:52:00.000Z"
+    ) in late.err
     verified(store)
 
 
@@ -170,7 +258,7 @@ def cluster_request(number):
 
 def overtaken(store, times):
     """Ask while somebody else asks so many times before the request is written; return the verdicts of the fold."""
-    left = [f"--at=2026-07-01T09:0{n}:00Z" for n in range(times)]
+    left = [f"--at=2026-07-01T09:00:{n:02}Z" for n in range(times)]
 
     def overtake(_fold):
         if left:
@@ -192,12 +280,57 @@ def test_a_request_that_is_overtaken_is_folded_again(store):
     verified(store)
 
 
-def test_a_request_that_is_overtaken_all_the_time_gives_up(store):
-    """Nothing of it is written, and who asks is told to ask again."""
+def test_a_request_that_is_overtaken_often_waits_longer_each_time_and_is_written(store, monkeypatch):
+    """Ten writers that come first do not make it give up."""
+    pauses = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    assert {"mix-1": {"cluster", "node"}, "mix-2": {"cluster"}} == overtaken(store, 10)
+    assert sorted(pauses) == pauses
+    assert (10, 2.0) == (len(pauses), pauses[-1])
+    assert 18 == len(rows("audit", "requests", db=store))
+
+
+@pytest.mark.parametrize(("patience_s", "times"), [(1e9, 20), (-1.0, 3)])
+def test_a_request_that_is_overtaken_all_the_time_gives_up(store, monkeypatch, patience_s, times):
+    """After twenty times, or when its time is over; nothing of it is written, and who asks is told to ask again."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(requesting, "_PATIENCE_S", patience_s)
     with pytest.raises(StoreError, match="somebody else keeps writing; ask again"):
-        overtaken(store, 3)
-    assert ["node"] * 3 == [row["scope"] for row in rows("audit", "requests", db=store)]
+        overtaken(store, 59)
+    assert ["node"] * times == [row["scope"] for row in rows("audit", "requests", db=store)]
+
+
+def test_a_request_that_another_writer_meets_while_it_is_written_is_folded_again(store, monkeypatch):
+    """Its links do not fit any more, and that is no error of whoever asks."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    written, other = Store.write, []
+
+    def write(self, records, **options):
+        if not other:
+            other.append(gate("close", "node:mix-1", "--at=2026-07-01T09:00:00Z", *ANN, store=store))
+        return written(self, records, **options)
+
+    monkeypatch.setattr(Store, "write", write)
+    assert {"mix-1": {"cluster", "node"}, "mix-2": {"cluster"}} == overtaken(store, 0)
+    monkeypatch.undo()
     verified(store)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("gate", "close", "cluster", *ANN),
+        ("hold", "dra:x", "--until", "2099-01-01T00:00:00Z", "--reason", "x"),
+        ("release", "last", "--reason", "x"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_an_empty_store_takes_no_request_and_stays_empty(tmp_path, command):
+    """Whose log it is, the first replay says."""
+    path = tmp_path / "empty.db"
+    ok("migrate", "--db", path)
+    assert "holds no events yet; `sickbay replay" in refused(*command, "--db", path, code=5)
+    replay(example("double-count"), "--until", "2026-07-01T08:01:00Z", db=path)
 
 
 def test_a_store_whose_replay_stopped_halfway_takes_no_request(stores, tmp_path):
@@ -209,9 +342,13 @@ def test_a_store_whose_replay_stopped_halfway_takes_no_request(stores, tmp_path)
     ):
         for partition, position in whole.positions().items():
             half.write(list(whole.read(partition, limit=position.next_offset // 2)))
-    assert "run the replay again to its end first" in refused(
-        "gate", "close", "cluster", *ANN, "--db", path, code=5
-    )
+    for command in (
+        ("gate", "close", "cluster", *ANN),
+        ("gate", "close", "node:none", *ANN),
+        ("hold", "dra:none", "--until", "2099-01-01T00:00:00Z", "--reason", "x"),
+        ("release", "none", "--reason", "x"),
+    ):
+        assert "run the replay again to its end first" in refused(*command, "--db", path, code=5)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from cli import example, log_of, misused, ok, refused, replay, rows, verified
 from cli_recordings import write
 
 from projections.engine import Store
-from sickbay.cli.ledger import DRIFT_WORDS, HOLD_WORDS
 from sickbay.decisions import DriftCause, HoldReason
+from sickbay.ledger_words import DRIFT_WORDS, HOLD_WORDS
 
 PAIR, SIM_0, SIM_1 = "ml/pair-cores", "ml/sim-0-cores", "ml/sim-1-cores"
 OLD_RULES = 'version: old-rules\nledger:\n  emulate: "1.36"\n'
@@ -126,6 +126,37 @@ def test_a_driver_that_restarts_holds_new_claims_until_all_is_well(store):
     assert "open" == ledger(store, *as_of("08:26:10"))["verdict"]
 
 
+def test_a_verdict_tells_since_when_it_holds_and_since_when_for_these_reasons(store):
+    """On hold since the slices went at 08:25:00; at 08:25:50 for one reason, which is what was left when the claims' devices came."""
+    found = ledger(store, *as_of("08:25:50"))
+    assert at("08:25:00") == found["since"]
+    (last,) = {
+        row["held_until"]
+        for row in rows(
+            "audit", "ledger-holds", "--where", "node=mix-1", "--where", "reason=slice_missing", db=store
+        )
+    }
+    assert last == found["reasons_since"]
+    assert f"node mix-1: hold since {at('08:25:00')}, its reasons since {last} (" in told(
+        store, *as_of("08:25:50")
+    )
+    (row,) = rows("audit", "ledger-verdicts", "--where", "node=mix-1", *as_of("08:25:50"), db=store)
+    assert (at("08:25:00"), last) == (row["since"], row["reasons_since"])
+
+
+def test_past_holds_are_pointed_to(store):
+    """Only where there were some, and where the question is about now."""
+    past = sum(
+        row["held_until"] is not None
+        for row in rows("audit", "ledger-holds", "--where", "node=mix-1", db=store)
+    )
+    assert told(store).endswith(
+        f"\npast holds: {past}; `sickbay audit ledger-holds --where node=mix-1` lists them\n"
+    )
+    assert "past holds" not in told(store, *as_of("08:26:10"))
+    assert "past holds" not in told(store, node="mix-2")
+
+
 def test_a_changed_mapping_is_named(store):
     """A core of NUMA node 1 takes two CPUs since: 4 are recorded, 8 are derived."""
     drift = drifts(ledger(store, *as_of("08:27:00")))[SIM_1]
@@ -188,8 +219,19 @@ def test_without_a_node_there_is_a_line_for_each(store):
     assert ("mix-2", "stable", "open", 0) == tuple(
         mix_2[k] for k in ("node", "node_class", "verdict", "drifts")
     )
-    assert "ledger: 0 nodes on hold, 2 differences between the books, 0 refused duplicates" in (
-        ok("replay", example("double-count"), "--db", store, "--quiet").out
+
+
+def test_the_summary_of_a_replay_tells_what_was_found_and_what_still_stands(store):
+    """Both duplicates were withdrawn; the views have as many differences, of which two last."""
+    found = rows("audit", "ledger-drift", db=store)
+    assert 2 == sum(row["ended_at"] is None for row in found)
+    done = ok("replay", example("double-count"), "--db", store, "--quiet")
+    assert (
+        f"ledger: 0 nodes on hold, {len(found)} differences between the books (2 standing), 2 refused duplicates (0 standing)"
+    ) in done.out
+    (summary,) = ok("replay", example("double-count"), "--db", store, "--quiet", "-o", "json").json_lines()
+    assert (len(found), 2, 2, 0) == tuple(
+        summary[k] for k in ("drifts", "open_drifts", "refused_duplicates", "standing_duplicates")
     )
 
 
@@ -293,6 +335,21 @@ def shorter(store, tmp_path_factory):
 
 @pytest.mark.parametrize(
     "question",
+    [("ledger",), ("gate", "status"), ("audit", "alerts"), ("episodes",)],
+    ids=" ".join,
+)
+def test_an_answer_of_a_store_whose_replay_was_interrupted_says_so(store, shorter, question):
+    """Beside the answer, and only there."""
+    path, _ = shorter
+    assert (
+        f"note: the replay into {path} was interrupted, and this is of the log so far"
+        in ok(*question, "--db", path).err
+    )
+    assert "" == ok(*question, "--db", store).err
+
+
+@pytest.mark.parametrize(
+    "question",
     [
         ("ledger",),
         ("ledger", "mix-1", "--entries", "--journal"),
@@ -359,6 +416,10 @@ def test_an_export_says_where_its_log_stood(store, tmp_path):
     found = [json.loads(line) for line in nodes]
     assert ["mix-1", "mix-2"] == [node["node"] for node in found]
     assert ledger(store)["ledger_version"] == found[0]["ledger_version"]
+    shown = {(b["book"], b["resource"]): b for b in ledger(store)["balances"]}
+    assert shown == {
+        (b["book"], b["resource"]): b for b in found[0]["balances"] if (b["book"], b["resource"]) in shown
+    }
 
 
 def test_an_export_of_what_was_known_then_is_that_of_the_shorter_store(store, shorter, tmp_path):
@@ -367,6 +428,11 @@ def test_an_export_of_what_was_known_then_is_that_of_the_shorter_store(store, sh
     then = exported(store, tmp_path / "then.jsonl", "--known-at", known)
     short = exported(path, tmp_path / "short.jsonl")
     assert short.read_bytes() == then.read_bytes()
+
+
+def test_an_export_of_an_interrupted_store_says_so(shorter, tmp_path):
+    path, _ = shorter
+    assert "was interrupted" in ok("export", "ledger", "-o", tmp_path / "x.jsonl", "--db", path).err
 
 
 def test_another_moment_differs_and_every_difference_is_named(store, tmp_path):
@@ -378,7 +444,10 @@ def test_another_moment_differs_and_every_difference_is_named(store, tmp_path):
     assert {"mix-1"} == {d["node"] for d in differences}
     assert {"entry", "balance"} <= {d["what"] for d in differences}
     (cpu,) = [d for d in differences if d["about"] == "recorded/cpu"]
-    assert ("claims 22, free -22", "claims 20, free -20") == (cpu["one"], cpu["other"])
+    assert ("claims 22", "claims 20") == tuple(
+        next(part for part in cpu[side].split(", ") if part.startswith("claims "))
+        for side in ("one", "other")
+    )
     assert "is as of 2026-07-01T08:04:00.000Z" in done.err
     assert f"differ in {len(differences)} places" in done.err
     assert [] == checked(early, "--db", store).json_lines()
@@ -392,7 +461,10 @@ def test_rules_that_count_otherwise_differ_in_the_derived_book(store, tmp_path):
     done = checked(exported(store, tmp_path / "exact.jsonl"), "--db", tmp_path / "old.db", code=6)
     assert {"derived"} == {d["about"].split("/")[0] for d in done.json_lines()}
     (cpu,) = [d for d in done.json_lines() if d["about"] == "derived/cpu"]
-    assert ("claims 30, free -30", "claims 24, free -24") == (cpu["one"], cpu["other"])
+    assert [("claims 30", "free 25750m"), ("claims 24", "free 31750m")] == [
+        tuple(part for part in cpu[side].split(", ") if part.startswith(("claims ", "free ")))
+        for side in ("one", "other")
+    ]
     assert "is not the one that the file was exported from" in done.err
 
 
@@ -414,6 +486,14 @@ def test_nothing_is_written_over_unless_asked(store, tmp_path):
     assert [path] == list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("form", ["json", "table", "csv"])
+def test_a_form_is_not_taken_for_the_file_of_an_export(store, tmp_path, form):
+    """-o is the file here; a file of such a name can be had."""
+    assert f"-o {form}: -o names the file here" in misused("export", "ledger", "-o", form, "--db", store)
+    ok("export", "ledger", "-o", f"./{form}", "--db", store, cwd=tmp_path)
+    assert [tmp_path / form] == list(tmp_path.iterdir())
+
+
 def test_an_import_only_compares(store, tmp_path):
     """Without --check it is refused with the reason, and the store is as before with it."""
     path = exported(store, tmp_path / "x.jsonl")
@@ -426,8 +506,12 @@ def test_an_import_only_compares(store, tmp_path):
 def test_a_file_that_was_changed_is_refused(store, tmp_path):
     """A digest tells."""
     path = exported(store, tmp_path / "x.jsonl")
-    path.write_bytes(path.read_bytes().replace(b'"stable"', b'"canary"'))
-    assert "was cut or changed" in refused("import", path, "--check", "--db", store, code=2)
+    whole = path.read_bytes()
+    for one, other in ((b'"stable"', b'"canary"'), (b'"at_ms":17', b'"at_ms":16')):
+        path.write_bytes(whole.replace(one, other, 1))
+        assert "was cut or changed" in refused("import", path, "--check", "--db", store, code=2)
+    path.write_bytes(b"[" * 100_000)
+    assert "is no exported ledger" in refused("import", path, "--check", "--db", store, code=2)
     other = write(tmp_path / "r.jsonl", ["{}"])
     assert "is no exported ledger" in refused("import", other, "--check", "--db", store, code=2)
     assert "cannot be read" in refused("import", tmp_path / "none", "--check", "--db", store, code=2)
@@ -506,11 +590,11 @@ def test_what_if_names_the_under_count_that_other_rules_foresee(tmp_path):
     (found,) = [
         row
         for row in ok("what-if", example("double-count"), "--policy", policy, "-o", "json").json_lines()
-        if f"about {PAIR}, " in row["under default"]
+        if f"about {PAIR}, " in row["base"]
     ]
     assert ("moves", "mix-1", "difference of the ledger") == (found["change"], found["node"], found["what"])
-    assert f"about {PAIR}, derived cpu=6, predicted 0" == found["under default"]
-    assert f"about {PAIR}, derived nothing, predicted 1" == found["under old-rules"]
+    assert f"about {PAIR}, derived cpu=6, predicted 0" == found["base"]
+    assert f"about {PAIR}, derived nothing, predicted 1" == found["other"]
 
 
 def test_what_if_names_holds_that_last_longer(tmp_path):
@@ -518,10 +602,10 @@ def test_what_if_names_holds_that_last_longer(tmp_path):
     policy = tmp_path / "slow.yaml"
     policy.write_text("version: slow\nledger:\n  rebuild_settle_ms: 60000\n", encoding="utf-8")
     done = ok("what-if", example("double-count"), "--policy", policy, "-o", "json")
-    (found,) = [r for r in done.json_lines() if "reason driver_rebuilding" in r["under default"]]
+    (found,) = [r for r in done.json_lines() if "reason driver_rebuilding" in r["base"]]
     assert ("moves", "hold") == (found["change"], found["what"])
-    assert found["under default"].endswith(f"held_until {at('08:26:10')}")
-    assert found["under slow"].endswith(f"held_until {at('08:26:40')}")
+    assert found["base"].endswith(f"held_until {at('08:26:10')}")
+    assert found["other"].endswith(f"held_until {at('08:26:40')}")
 
 
 def test_verify_counts_the_ledger_again(store):

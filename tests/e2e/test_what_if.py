@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from cli import EXAMPLES, example, misused, ok, refused, verified
 
 STRICTER = EXAMPLES / "policies" / "stricter.yaml"
@@ -22,9 +23,8 @@ def told(text):
 def differences(policy, *arguments):
     done = ok("what-if", example("one-card"), "--policy", policy, *arguments, "-o", "json")
     return [
-        (row["change"], row["device_id"], row["what"], told(base), told(other))
+        (row["change"], row["device_id"], row["what"], told(row["base"]), told(row["other"]))
         for row in done.json_lines()
-        for base, other in [[value for name, value in row.items() if name.startswith("under ")]]
     ]
 
 
@@ -86,6 +86,24 @@ def test_a_policy_differs_from_itself_in_nothing():
         "no episode"
         in ok("what-if", example("node-level"), "--policy", LAXER, "--until", "2026-07-01T08:01:00Z").out
     )
+
+
+@pytest.mark.parametrize("version", ["default", "other"])
+def test_a_program_finds_both_sides_under_fixed_names(tmp_path, version):
+    """Also when both policies have one version: their hashes tell them apart, for people too."""
+    policy = tmp_path / "p.yaml"
+    policy.write_text(f"version: {version}\nledger:\n  rebuild_settle_ms: 60000\n", encoding="utf-8")
+    asked = ("what-if", example("double-count"), "--policy", policy)
+    (row, *_) = ok(*asked, "-o", "json").json_lines()
+    assert [
+        "change", "node", "device_id", "what", "base", "other",
+        "base_policy", "base_policy_hash", "other_policy", "other_policy_hash",
+    ] == list(row)  # fmt: skip
+    assert ("default", version) == (row["base_policy"], row["other_policy"])
+    assert row["base_policy_hash"] != row["other_policy_hash"]
+    assert list(row) == list(ok(*asked, "-o", "csv").csv_rows()[0])
+    text = " ".join(ok(*asked).out.split())
+    assert f"under {version} ({row['other_policy_hash']})" in text
 
 
 def test_nothing_is_written(copy_of, tmp_path):

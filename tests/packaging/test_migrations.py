@@ -352,6 +352,28 @@ def test_c57_a_revision_can_rebuild_a_table_below_a_view(tmp_path):
     assert views.keys() == objects(path, views=True).keys()
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_requests_of_the_revision_before_stay(tmp_path, empty, kind):
+    """They name no ledger version, and everything else of them is as it was."""
+    place = place_of(tmp_path / "before.db" if kind == "sqlite" else empty)
+    engine = open_engine(place, create=True)
+    row = "1, 0, 7, 'e', 'hold_requested', 'r', 'ann', 'n', 'd', 5, NULL, NULL, NULL, 'loud', NULL, 9, NULL, NULL, NULL, NULL, NULL"
+    with migrating(engine, place) as connection:
+        if kind == "postgresql":
+            connection.exec_driver_sql("CREATE SCHEMA sickbay")
+        configuration = schema.alembic_configuration()
+        configuration.attributes["connection"] = connection
+        command.upgrade(configuration, "0001")
+        connection.exec_driver_sql(f"INSERT INTO request VALUES ({row})")
+        connection.exec_driver_sql("INSERT INTO read_model VALUES ('custody', 1, NULL)")
+    assert "0001" == schema.upgrade(place)
+    with reading(engine, place) as connection:
+        columns = "at_ms, actor, node, device_id, reason, until_ms, ledger_version, log_offset"
+        rows = connection.exec_driver_sql(f"SELECT {columns} FROM audit_requests").all()
+    engine.dispose()
+    assert [(5, "ann", "n", "d", "loud", 9, None, 7)] == [tuple(found) for found in rows]
+
+
 def test_the_audit_log_is_never_taken_back(tmp_path):
     """A downgrade of revision 0001 is refused, and the log stays."""
     path = migrated(tmp_path)
@@ -377,4 +399,10 @@ def test_revisions_and_views_are_found_as_package_resources():
     names = {entry.name for entry in files("migrations").iterdir()}
     assert {"env.py", "script.py.mako", "versions", "sql"} <= names
     sql = {entry.name for entry in (files("migrations") / "sql").iterdir()}
-    assert {"0001_audit_views.sql", "roles.sql", "privileges.sql"} <= sql
+    assert {
+        "0001_audit_views.sql",
+        "0002_ledger_views.sql",
+        "roles.sql",
+        "schema.sql",
+        "privileges.sql",
+    } <= sql

@@ -418,3 +418,22 @@ def test_what_is_requested_is_a_sum_of_whole_millicores_and_units(case):
         for resource, amount in run.requested(book).items():
             assert amount == up(resource, amount)
             assert amount >= Fraction(0)
+
+
+@given(_cases, st.data())
+@_settings
+def test_no_entry_counts_twice_at_any_instant_whatever_the_order(case, data):
+    """As of every instant a key has one entry at most: each begins when the one before it is over, or later."""
+    policy, facts = case
+    run = Run(policy).each(data.draw(st.permutations(facts)))
+    standing_since, over = {}, {}
+    for decision in run.decisions:
+        if decision.KIND == "entry_posted":
+            key = decision.entry.book, decision.entry.key
+            assert key not in standing_since
+            assert over.get(key, 0) <= decision.entry.at_ms == decision.at_ms
+            standing_since[key] = decision.entry.at_ms
+        elif decision.KIND == "entry_reversed":
+            key = decision.entry.book, decision.entry.key
+            assert standing_since.pop(key) == decision.entry.at_ms <= decision.at_ms
+            over[key] = decision.at_ms

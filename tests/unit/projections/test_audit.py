@@ -351,6 +351,27 @@ def test_an_alert_that_is_raised_again_keeps_its_beginning_until_it_is_cleared(t
             assert [("a", 4, None), ("b", None, 4)] == only(connection, "alerts", *columns)
 
 
+def test_an_alert_keeps_why_it_was_raised_and_says_apart_why_it_was_cleared(tmp_path):
+    """The newest raising counts, with its clause and its cause; before the clearing nothing is said of one."""
+    log = History(1)
+    told = ((1, AlertRaised, "one fault"), (2, AlertRaised, "two faults"), (3, AlertCleared, "quiet since"))
+    facts = []
+    for at_ms, kind, reason in told:
+        facts.append(log.fact(Tick(node="", partition=0, observed_at_ms=at_ms)))
+        words = {"reason": reason, "clause": f"clause.{at_ms}"}
+        log.decide(facts[-1], kind(node="n", at_ms=at_ms, alert_id="a", alert="flap", about="x", **words))
+    columns = ("reason", "clause", "causation_id", "cleared_reason")
+    with Store.open(tmp_path / "alerts.db", create=True, partitions=1) as store:
+        store.write(log.records)
+        with store.reading() as connection:
+            raised = ("two faults", "clause.2", facts[1].event_id)
+            assert [(*raised, "")] == only(connection, "alerts", *columns, as_of_ms=2)
+            assert [(*raised, "quiet since")] == only(connection, "alerts", *columns)
+            assert [(*raised, "")] == only(connection, "alerts", *columns, known_at={0: 4})
+            shown = connection.exec_driver_sql(f"SELECT {', '.join(columns)} FROM audit_alerts").all()
+            assert [(*raised, "quiet since")] == [tuple(row) for row in shown]
+
+
 def test_a_release_whose_record_still_names_the_episode_is_its_end(tmp_path):
     """The closed state counts, once."""
     log, device = History(1), gpu("node-a", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from alembic import command
 from ledger_scenarios import GPU, SIDE, at, side_entry, tell
@@ -156,6 +157,24 @@ def test_a_verdict_that_says_nothing_new_of_a_hold_or_a_driver_adds_no_version_o
     assert [("hold",), ("hold",), ("open",)] == rows(store, ledger_verdict, "verdict")
     assert [(1, None), (1, 3)] == rows(store, ledger_hold, "held_since_ms", "held_until_ms")
     assert [(GPU, 1), (GPU, 0)] == rows(store, ledger_driver, "driver", "published")
+
+
+def test_a_verdict_is_what_it_is_since_it_changed_and_its_reasons_since_they_did(written):
+    """A second reason changes the reasons and not the verdict; a driver more, or other words of a reason, change neither."""
+    log, gap = History(1), Hold(reason="watch_gap", scope="pods", since_ms=1)
+    stale = Hold(reason="slice_stale", since_ms=3)
+    for at_ms, holds, drivers in (
+        (1, (gap,), ()),
+        (2, (gap,), (GPU,)),
+        (3, (gap, stale), (GPU,)),
+        (4, (gap, msgspec.structs.replace(stale, detail="still")), (GPU,)),
+        (5, (), (GPU,)),
+        (6, (stale,), (GPU,)),
+    ):
+        tell(log, "n", at(at_ms), verdict("n", at_ms, *holds, drivers=drivers))
+    assert [(1, 1), (1, 1), (1, 3), (1, 3), (5, 5), (6, 6)] == rows(
+        written(log), ledger_verdict, "since_ms", "reasons_since_ms"
+    )
 
 
 def test_a_hold_never_ends_before_it_began(written):

@@ -77,7 +77,7 @@ def test_the_document_shows_the_answers_of_the_small_ledger(small_ledger):
 
 
 def test_balances_as_of_an_instant_and_as_known_then(connection, history):
-    """At minute 3 the Pod that came at minute 4 counts, because it had begun at minute 2; nobody knew before minute 8."""
+    """At minute 3 the Pod counts that had begun at minute 2, as was told after minute 8; nobody knew before."""
     where = {"node": "node-d", "book": "recorded", "resource": "cpu"}
     columns = ("supply", "pods", "claims", "used", "free")
     moment = {"as_of_ms": at(3), "where": where}

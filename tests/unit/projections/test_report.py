@@ -301,7 +301,7 @@ def test_drift_has_its_cause_and_its_amounts(books):
 def test_refused_duplicates_have_their_contender(books):
     """A second Pod claims the claim's entry in minutes 4 to 7."""
     (refused,) = books["node-d"].refused
-    assert ("recorded", "claim/uid-gpus", "uid-side", "cpu 1501m", (4, 7)) == (
+    assert ("recorded", "claim/uid-gpus", "uid-spare", "cpu 1501m", (4, 7)) == (
         refused.book,
         refused.entry_key,
         refused.contender,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 import sqlalchemy as sa
 
 from projections.chain import first_head, next_hash
+from projections.engine import Store
 from projections.tables import checkpoint, device_current, event_log
 from projections.verify import verify_log, verify_replay
 from sickbay.errors import VerifyError
@@ -83,6 +87,21 @@ def test_tampering_at_any_place_is_found(own_store, history):
                     verify_log(connection)
                 transaction.rollback()
     assert count == check(own_store)[partition]
+
+
+def test_what_another_client_of_a_file_replaces_is_found(tmp_path, history):
+    """A replacing INSERT passes the trigger where recursive triggers are off, as they are unless asked for; the chain shows it."""
+    path = tmp_path / "replaced.db"
+    with Store.open(path, create=True, partitions=4) as store:
+        store.write(history.records)
+    place = "SELECT * FROM event_log WHERE partition_number = ? AND log_offset = 1"
+    names = [column.name for column in event_log.columns]
+    with closing(sqlite3.connect(path)) as other, other:
+        row = list(other.execute(place, (busiest(history),)).fetchone())
+        row[names.index("data")] = row[names.index("data")][:-1] + b" }"
+        other.execute(f"INSERT OR REPLACE INTO event_log VALUES ({', '.join('?' * len(row))})", row)
+    with Store.open(path, read_only=True) as store, pytest.raises(VerifyError):
+        check(store)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 
 import pytest
 
@@ -42,6 +43,10 @@ def lines(*ledgers, **more):
     return written(ledgers, at_ms=AT_MS, positions=POSITIONS, **more)
 
 
+def canonical(value):
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+
+
 def differences(one, other):
     return compared({one.node: one}, {other.node: other})
 
@@ -76,11 +81,15 @@ def test_equal_ledgers_give_equal_bytes():
 def test_a_line_is_canonical_json():
     """Sorted keys, no blanks: anybody can write the same line, and the digest, with a few lines of code."""
     for line in lines(ledger()):
-        assert json.dumps(json.loads(line), sort_keys=True, separators=(",", ":")).encode() + b"\n" == line
+        assert canonical(json.loads(line)) == line
+    head, *rest = lines(ledger("node-1"), ledger("node-2"))
+    told = json.loads(head)
+    digest = told.pop("digest")
+    assert sha256(b"".join((canonical(told), *rest))).hexdigest() == digest
 
 
 def test_a_balance_is_the_sum_of_the_entries_of_its_account():
-    """8 CPUs of supply, 500m and 1 CPU of Pods, 2 of claims: of common 6500m are free, and recorded takes 2."""
+    """8 CPUs of supply, 500m and 1 CPU of Pods, 2 of recorded claims: the derived book leaves 6500m free, recorded 2 CPUs less."""
     found = ledger(
         "node-1",
         supply(amount("8")),
@@ -89,17 +98,40 @@ def test_a_balance_is_the_sum_of_the_entries_of_its_account():
         claim("c", amount("2")),
     ).balances
     assert [
-        ("common", "cpu", "8", "1500m", "0", "6500m"),
-        ("recorded", "cpu", "0", "0", "2", "-2"),
-    ] == [(b.book, b.resource, b.supply, b.pods, b.claims, b.free) for b in found]
+        ("derived", "cpu", "8", "1500m", "0", "1500m", "6500m"),
+        ("recorded", "cpu", "8", "1500m", "2", "3500m", "4500m"),
+    ] == [(b.book, b.resource, b.supply, b.pods, b.claims, b.used, b.free) for b in found]
+
+
+def test_where_nothing_is_supplied_nothing_is_said_to_be_free():
+    """A claim on a node whose Node object is not known is used, of nobody knows how much; a supply of nothing leaves less."""
+    (unknown,) = ledger("node-1", claim("c", amount("2"))).balances
+    assert ("recorded", "2", None) == (unknown.book, unknown.used, unknown.free)
+    known = ledger("node-1", supply(amount("0")), claim("c", amount("2"))).balances
+    assert {"derived": "0", "recorded": "-2"} == {b.book: b.free for b in known}
+
+
+def test_books_of_devices_and_counters_stand_by_themselves():
+    """What is common to the books of claims is no part of them."""
+    found = ledger(
+        "node-1",
+        supply(amount("8")),
+        entry("devices", "device/d", "supply", amount("80Gi", "gpu/pool:memory")),
+        entry("devices", "use/d", "claims", amount("30Gi", "gpu/pool:memory")),
+    ).balances
+    assert [("derived", "cpu"), ("devices", "gpu/pool:memory"), ("recorded", "cpu")] == [
+        (b.book, b.resource) for b in found
+    ]
+    assert str(50 * 2**30) == found[1].free
 
 
 def test_a_sum_of_bytes_has_binary_suffixes_whatever_its_terms():
     """24 bytes and 1000 bytes are 1Ki, in any order."""
     terms = pod("a", amount("1k", "memory")), pod("b", amount("24", "memory"))
     for order in (terms, terms[::-1]):
-        (balance,) = ledger("node-1", *order).balances
-        assert ("1Ki", "-1Ki") == (balance.pods, balance.free)
+        assert [("1Ki", "1Ki"), ("1Ki", "1Ki")] == [
+            (b.pods, b.used) for b in ledger("node-1", *order).balances
+        ]
 
 
 def test_a_node_without_entries_has_a_ledger():
@@ -113,10 +145,12 @@ def test_a_node_without_entries_has_a_ledger():
 
 
 def spoiled(line, **fields):
-    return json.dumps(json.loads(line) | fields, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+    return canonical(json.loads(line) | fields)
 
 
 HEAD, NODE = lines(ledger())
+#: Deeper than any decoder goes.
+DEEP = 100_000
 
 
 @pytest.mark.parametrize(
@@ -137,10 +171,19 @@ HEAD, NODE = lines(ledger())
         ([HEAD, NODE.replace(b'"500m"', b'"half"')], "x.jsonl:2: "),
         ([HEAD, NODE, NODE], "x.jsonl:3: node node-1 stands there twice"),
         ([HEAD, NODE[:-20]], "x.jsonl:2: "),
+        ([spoiled(HEAD, at_ms=AT_MS + 1), NODE], "was cut or changed"),
+        ([spoiled(HEAD, only=["node-2"]), NODE], "was cut or changed"),
+        (
+            [spoiled(HEAD, positions={"0": {"next_offset": 7, "chain_head": "cd"}}), NODE],
+            "was cut or changed",
+        ),
+        ([b"[" * DEEP + b"]" * DEEP + b"\n"], "x.jsonl: is no exported ledger"),
+        ([HEAD, b'{"node":' + b"[" * DEEP + b"]" * DEEP + b"}\n"], "x.jsonl:2: "),
+        ([HEAD, b'{"else":' + b"[" * DEEP + b"]" * DEEP + b"}\n"], "x.jsonl:2: "),
     ],
 )
 def test_a_file_that_is_not_whole_is_refused_with_its_place(given, problem):
-    """Whatever was cut, changed, doubled or is of another kind is named, and so is the remedy."""
+    """Whatever was cut, changed in any line, doubled, nested without end or is of another kind is named, and so is the remedy."""
     with pytest.raises(InputError) as error:
         read(given, "x.jsonl")
     assert problem in str(error.value)
@@ -185,7 +228,9 @@ def test_entries_and_balances_that_differ_are_named():
         Difference("node-1", "entry", "recorded/claim/x", "claims cpu@unknown 2", "claims cpu@unknown 3"),
         Difference("node-1", "entry", "recorded/claim/y", "claims cpu@unknown 1", ""),
         Difference("node-1", "entry", "recorded/claim/z", "", "claims cpu@0 1"),
-        Difference("node-1", "balance", "recorded/cpu", "claims 3, free -3", "claims 4, free -4"),
+        Difference(
+            "node-1", "balance", "recorded/cpu", "supply 8, claims 3, free 5", "supply 8, claims 4, free 4"
+        ),
     ] == differences(one, other)
 
 

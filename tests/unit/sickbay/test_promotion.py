@@ -16,8 +16,10 @@ def standing(node="n1", cls="canary", drivers=("gpu",), since_ms=HOUR):
     return NodeStanding(node, cls, drivers, since_ms)
 
 
-def held(reason, lasted_ms, scope="gpu/n1", node="n1", since_ms=2 * HOUR):
-    return HoldRun(node, reason, scope, since_ms, None if lasted_ms is None else since_ms + lasted_ms)
+def held(reason, lasted_ms, scope="gpu/n1", node="n1", since_ms=2 * HOUR, *, went_well=True):
+    until_ms = None if lasted_ms is None else since_ms + lasted_ms
+    drill = until_ms is not None and reason in {REBUILD, GATE} and went_well
+    return HoldRun(node, reason, scope, since_ms, until_ms, drill)
 
 
 ONE, REBUILT = (standing(),), (held(REBUILD, MINUTE),)
@@ -64,6 +66,20 @@ def test_a_driver_that_only_others_have_is_not_covered():
         coverage.wanted,
         coverage.detail,
     )
+
+
+@pytest.mark.parametrize("nodes", [[], [standing(drivers=())]])
+def test_where_there_is_no_driver_none_is_covered(nodes):
+    """A class whose nodes publish nothing, and a cluster without nodes."""
+    found = report(nodes, ())
+    assert ({}, (False, 0, 0)) == (found.drivers, criteria(found)["driver_coverage"])
+
+
+def test_a_driver_that_went_away_for_good_is_no_drill():
+    """Its hold ended, and lasted as long as it did."""
+    found = report(holds=[held(REBUILD, MINUTE, went_well=False)])
+    assert ("not ready", 0, 1) == (found.verdict, found.drills, found.holds)
+    assert ["drills"] == [c.name for c in found.criteria if not c.met]
 
 
 def test_a_hold_that_lasts_is_no_drill_yet():
@@ -119,8 +135,9 @@ def test_nine_holds_in_ten_must_end_within_the_goal():
     assert criteria(report(holds=holds, policy=roomy))["pending_ms"][0]
 
 
-@pytest.mark.parametrize(("lasted_ms", "holds"), [(2 * MINUTE, 0), (2 * MINUTE + 1, 1)])
-def test_a_hold_that_goes_on_counts_once_it_is_too_long(lasted_ms, holds):
-    """Until then nobody knows what becomes of it."""
+@pytest.mark.parametrize(("lasted_ms", "overdue"), [(2 * MINUTE, 0), (2 * MINUTE + 1, 1)])
+def test_a_hold_that_goes_on_stands_against_the_class_once_it_is_too_long(lasted_ms, overdue):
+    """Until then nobody knows what becomes of it; among the holds that ended it is not."""
     found = report(holds=[held(MISSING, None)], now_ms=2 * HOUR + lasted_ms)
-    assert (holds, lasted_ms if holds else 0) == (found.holds, found.hold_max_ms)
+    assert (0, overdue, 0) == (found.holds, found.holds_overdue, found.hold_max_ms)
+    assert (not overdue, overdue * lasted_ms, 2 * MINUTE) == criteria(found)["pending_ms"]

@@ -489,3 +489,50 @@ def test_a_multiplier_that_could_not_be_read_is_not_one():
     )
 
     assert {"memory": GI} == run.sums("derived", "claims")
+
+
+# -- from when an entry counts
+
+
+def spans(run):
+    """Key to the intervals in which its entries stood, from the journal."""
+    found = {}
+    for decision in run.decisions:
+        if decision.KIND == "entry_posted":
+            found.setdefault((decision.entry.book, decision.entry.key), []).append(
+                [decision.entry.at_ms, None]
+            )
+        elif decision.KIND == "entry_reversed":
+            found[decision.entry.book, decision.entry.key][-1][1] = decision.at_ms
+    return found
+
+
+def test_a_claim_that_a_late_pod_takes_up_again_counts_once_at_every_instant():
+    """Pod a ended at 200; that Pod b began at 150 is seen after that, and the claim is not borne twice in between."""
+    run = Run().each(
+        [
+            f.claim(AT + 50, 1, "c", pods=("a", "b")),
+            f.pod(AT + 100, 2, "a", claims=("c",), node_allocatable=(f.entry("c", {"cpu": "2"}),)),
+            f.pod_gone(AT + 200, 4, "a"),
+            f.pod(AT + 150, 3, "b", claims=("c",), node_allocatable=(f.entry("c", {"cpu": "2"}),)),
+        ]
+    )
+
+    assert [[AT + 100, AT + 200], [AT + 200, None]] == spans(run)["recorded", "claim/uid-c"]
+
+
+def test_an_entry_does_not_begin_before_what_it_rests_on():
+    """The claim of 100 is seen after the Pod of 300: its devices are held from 100, its Pod uses them from 300."""
+    run = Run().each(
+        [
+            f.published(
+                AT, 1, f.GPU, "g", shape="1.36", node_allocatable={"cpu": {"allocationMultiplier": "2"}}
+            ),
+            f.pod(AT + 300, 3, "a", claims=("c",)),
+            f.claim(AT + 100, 2, "c", f.result(f.GPU, "g"), pods=("a",)),
+        ]
+    )
+    begun = {key: first for (book, key), [[first, _]] in spans(run).items() if book in ("derived", "devices")}
+
+    assert AT + 100 == begun[f"use/{f.device_id(f.GPU, 'g')}"]
+    assert [AT + 300] == [at_ms for key, at_ms in begun.items() if key.startswith("claim/")]

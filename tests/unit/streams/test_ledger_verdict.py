@@ -314,3 +314,112 @@ def test_a_replaced_machine_has_what_the_new_one_has():
 
     assert ["node/node-uid-2"] == [key for key in run.keys("common") if key.startswith("node/")]
     assert {"cpu": 6} == run.free("recorded")
+
+
+# -- what must not depend on repeats, arrival or what else happened on the node
+
+
+def test_a_refused_opening_stays_refused_when_it_is_repeated():
+    """The ledger is again what the request named; the same request is still the one that was refused."""
+    run = start(f.gate(AT + 1, closed=True))
+    version = ledger_version(run.entries.values())
+    run.step(f.pod(AT + 2, 9, "b", f.container("main", {"cpu": "1"})))
+    opening = f.gate(AT + 3, closed=False, request="g2", version=version)
+    run.step(opening)
+    run.step(f.pod_gone(AT + 4, 10, "b"))
+    assert version == ledger_version(run.entries.values())
+
+    run.step(opening)
+
+    assert {("claims_gate_closed", "node")} == run.holds()
+
+
+def test_the_lapsed_lease_of_a_machine_that_was_replaced_holds_no_new_one():
+    run = start(f.lapsed(AT + 1, 5))
+    assert ("slice_stale", "") in run.holds()
+
+    run.step(f.node_gone(AT + 2, 6), f.node(AT + 3, 7, uid="another-machine", cpu="8"))
+
+    assert set() == run.holds()
+
+
+def test_a_long_quiet_history_is_forgotten_version_by_version():
+    """A driver that republishes all day keeps no more than the lateness horizon holds."""
+    run = Run()
+    horizon_ms = run.policy.lateness_horizon_ms
+    for number in range(200):
+        run.step(f.published(AT + number * horizon_ms // 10, number + 1, f.GPU, "g"))
+
+    assert len(run.state.books.objects.items("device", f.device_id(f.GPU, "g"))) < 20
+
+
+def test_what_a_device_was_long_ago_does_not_depend_on_what_else_was_forgotten():
+    """A claim for a device that has been gone for longer than the horizon, on a quiet node and on a busy one."""
+
+    def ledger(others):
+        run = Run().each([f.node(AT, 1, cpu="64"), f.pool(AT, 2, f.GPU)])
+        run.step(f.published(AT, 3, f.GPU, "g", shape="1.36", node_allocatable=EACH))
+        run.step(f.withdrawn(AT + 1, 4, f.GPU, "g"))
+        later = AT + 3 * run.policy.lateness_horizon_ms
+        for number in range(others):
+            run.step(f.pod(later - 10, 100 + number, f"p{number}"))
+            run.step(f.pod_gone(later - 9, 1000 + number, f"p{number}"))
+        run.step(f.tick(later))
+        run.step(
+            f.claim(later, 5000, "c", f.result(f.GPU, "g"), pods=("a",)),
+            f.pod(later, 5001, "a", claims=("c",)),
+        )
+        return run.requested("derived"), run.holds()
+
+    assert ledger(0) == ledger(300)
+
+
+def test_a_late_fact_that_is_repeated_is_told_of_once():
+    run = Run()
+    late = f.claim(AT, 5, "old")
+    run.step(f.tick(AT + 2 * run.policy.lateness_horizon_ms))
+    for number in range(300):
+        run.step(f.claim_gone(AT + 2 * run.policy.lateness_horizon_ms, 10 + number, f"c{number}"))
+
+    assert 1 == len([d for _ in range(3) for d in run.step(late) if d.KIND == "alert_raised"])
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "spec.containers: expected a JSON list, found an object",
+        "spec.containers[0].resources: expected a JSON object",
+    ],
+)
+def test_a_part_of_a_pod_that_could_not_be_read_holds_the_node(refused):
+    run = start(f.pod(AT + 1, 9, "b", refused=(refused,)))
+
+    assert ("shape_unknown", "ml/b") in run.holds()
+
+
+def test_a_declaration_that_could_not_be_read_holds_nobody():
+    run = start(f.pod(AT + 1, 9, "b", refused=("metadata sickbay.dev/ability: 'x' is none of checkpoint",)))
+
+    assert set() == run.holds()
+
+
+@pytest.mark.parametrize("members", [{"perPod": "9Pi"}, {"perPod": "-1"}])
+def test_overhead_out_of_range_holds_the_node(members):
+    run = start(
+        f.published(AT + 1, 9, f.GPU, "h", shape="1.37", node_allocatable={"memory": members}),
+        f.claim(AT + 1, 10, "s", f.result(f.GPU, "h"), pods=("b",)),
+        f.pod(AT + 1, 11, "b", claims=("s",)),
+    )
+
+    assert ("shape_unknown", "ml/s") in run.holds()
+
+
+def test_a_device_that_lost_its_mapping_before_the_claim_was_allocated_misses_none():
+    run = start(
+        f.published(AT + 1, 9, f.GPU, "h", shape="1.36", node_allocatable=EACH),
+        f.published(AT + 2, 10, f.GPU, "h"),
+        f.claim(AT + 3, 11, "s", f.result(f.GPU, "h"), pods=("b",)),
+        f.pod(AT + 3, 12, "b", claims=("s",)),
+    )
+
+    assert "mapping_missing" not in run.reasons()
