@@ -280,6 +280,7 @@ def _check(policy: Policy, place: str) -> None:
         ("ledger.rebuild_settle_ms", policy.ledger.rebuild_settle_ms, "lateness_horizon_ms", policy.lateness_horizon_ms),
         ("ledger.slice_stale_ms", policy.ledger.slice_stale_ms, "lateness_horizon_ms", policy.lateness_horizon_ms),
         ("ledger.recheck_ms", policy.ledger.recheck_ms, "lateness_horizon_ms", policy.lateness_horizon_ms),
+        ("ledger.drift_grace_ms", policy.ledger.drift_grace_ms, "lateness_horizon_ms", policy.lateness_horizon_ms),
     )  # fmt: skip
     for low_name, low, high_name, high in pairs:
         if low > high:

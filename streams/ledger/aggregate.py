@@ -257,7 +257,7 @@ def dump(state: LedgerState) -> bytes:
         "policy_hash": state.policy_hash,
         "facts": facts,
         "told_late": [[list(s), list(v)] for s, v in state.told_late],
-        "refused_requests": [[list(s), list(v)] for s, v in state.refused],
+        "refused_requests": sorted([list(s), list(v), at_ms] for (s, v), at_ms in state.refused.items()),
         "left_ms": sorted([*name, at_ms] for name, at_ms in state.books.objects.left_ms.items()),
         "ended": sorted([*whose, at_ms] for whose, at_ms in announced.ended.items()),
         "seen": sorted([list(s), list(v), at_ms] for (s, v), at_ms in state.seen.items()),
@@ -285,7 +285,7 @@ def load(data: bytes, policies: Mapping[str, Policy]) -> LedgerState | None:
     state.now_ms = content["now_ms"]
     state.books.objects.left_ms = {(ns, name): at_ms for ns, name, at_ms in content["left_ms"]}
     state.told_late = {(tuple(s), tuple(v)): None for s, v in content["told_late"]}
-    state.refused = {(tuple(s), tuple(v)): None for s, v in content["refused_requests"]}
+    state.refused = {(tuple(s), tuple(v)): at_ms for s, v, at_ms in content["refused_requests"]}
     state.books.use(state.policy)
     state.books.look(state.cut_ms)
     state.books.changed.clear()

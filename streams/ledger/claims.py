@@ -25,7 +25,8 @@ from streams.ledger.mapping import (
     overhead,
     version_of,
 )
-from streams.ledger.objects import Objects, Pod, containers_of, status_entries
+from streams.ledger.objects import Objects
+from streams.ledger.pod import Pod, containers_of, status_entries
 from streams.ledger.rebuilding import had_mapping
 
 

@@ -14,7 +14,8 @@ from sickbay.facts import AllocationResult, ClaimObserved, DevicePublished
 from streams.ledger.amounts import Exact, Nanos, texts, whole_nano
 from streams.ledger.findings import TimedDrift
 from streams.ledger.mapping import SPELLING, Rules, UnknownAmountError, mapped, members_of, overhead
-from streams.ledger.objects import Objects, Pod, containers_of
+from streams.ledger.objects import Objects
+from streams.ledger.pod import Pod, containers_of
 from streams.ledger.rebuilding import had_mapping
 
 #: Chooses the publication of a device by which a result is read.

@@ -15,14 +15,13 @@ from sickbay.facts import (
     DevicePublished,
     DeviceWithdrawn,
     Fact,
-    NodeAllocatableEntry,
     NodeLeaseLapsed,
     NodeObserved,
     PodObserved,
     PoolObserved,
     WatchGapFound,
 )
-from streams.ledger.requests import PodAmounts, pod_amounts
+from streams.ledger.pod import Pod
 from streams.ledger.versions import (
     Item,
     Kept,
@@ -38,40 +37,7 @@ from streams.ledger.versions import (
 Unit: TypeAlias = tuple[str, ...]
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
-#: What the ledger reads of a Pod, beside its identity and whether it counts.
-_READ: Final = (
-    "containers", "claims", "extended_claim", "overhead", "pod_level_requests", "pod_level_actuated",
-    "pod_level_allocated", "node_allocatable", "resize", "refused",
-)  # fmt: skip
 _UNITS: Final = frozenset({"node", "pod", "claim", "device", "pool"})
-
-
-class Pod:
-    """A Pod that counts."""
-
-    __slots__ = ("amounts", "at_ms", "fact", "names", "references", "uid")
-
-    def __init__(self, fact: PodObserved) -> None:
-        self.fact = fact
-        self.uid = fact.pod_uid
-        self.at_ms = fact.observed_at_ms
-        self.amounts: PodAmounts = pod_amounts(fact)
-        local = {claim.name: claim.claim for claim in fact.claims if claim.claim}
-        #: Claim object name to the containers that refer to it.
-        self.references: dict[str, list[str]] = {name: [] for name in local.values()}
-        for container in fact.containers:
-            for reference in container.claims:
-                name = local.get(reference.name)
-                if name is not None and container.name not in self.references[name]:
-                    self.references[name].append(container.name)
-        #: Names of every claim that the Pod speaks of.
-        self.names = {*self.references, *(entry.claim for entry in fact.node_allocatable or ())}
-        if fact.extended_claim:
-            self.names.add(fact.extended_claim)
-
-    def asks_the_same(self, fact: PodObserved) -> bool:
-        """Whether a newer version of the Pod differs in nothing that the ledger reads."""
-        return all(getattr(self.fact, name) == getattr(fact, name) for name in _READ)
 
 
 class Objects:
@@ -306,10 +272,11 @@ class Objects:
         fact = self.newest("claim", uid)
         after = fact if isinstance(fact, ClaimObserved) else None
         self.consumers.pop(uid, None)
-        if isinstance(fact, ClaimGone):
-            name = (fact.namespace, fact.claim)
-            self.left_ms[name] = max(self.left_ms.get(name, 0), fact.observed_at_ms)
-            self.dirty |= {("pod", pod) for pod in self.naming.get(name, ())}
+        for item in self.items("claim", uid):
+            if isinstance(item.fact, ClaimGone):
+                name = (item.fact.namespace, item.fact.claim)
+                self.left_ms[name] = max(self.left_ms.get(name, 0), item.at_ms)
+                self.dirty |= {("pod", pod) for pod in self.naming.get(name, ())}
         self.dirty.add(("claim", uid))
         for claim, add in ((before, False), (after, True)):
             if claim is None:
@@ -382,6 +349,7 @@ class Objects:
         with their last version and its time.
         """
         gone: list[tuple[Source, Version, int]] = []
+        self.left_ms = {name: at_ms for name, at_ms in self.left_ms.items() if at_ms >= cut_ms}
         for source, kept in list(self.kept.items()):
             newest = kept.newest
             if len(kept.items) > 1:
@@ -394,10 +362,6 @@ class Objects:
                 if newest.fact.to_ms >= cut_ms:
                     continue
                 del self.gaps[source[1]]
-            if isinstance(newest.fact, ClaimGone):
-                name = (newest.fact.namespace, newest.fact.claim)
-                if self.left_ms.get(name) == newest.at_ms:
-                    del self.left_ms[name]
             if source[0] == "pool":
                 self.pools.discard((source[1], source[2]))
             if source[0] == "device":
@@ -414,19 +378,6 @@ class Objects:
 
     def _forget_device(self, device_id: str, fact: Fact) -> None:
         _index(self.namesakes, _names(fact), device_id, add=False)
-
-
-def status_entries(pod: Pod, name: str) -> list[NodeAllocatableEntry]:
-    """Return the entries of a Pod's status for the claim of this name."""
-    return [entry for entry in pod.fact.node_allocatable or () if entry.claim == name]
-
-
-def containers_of(claim: ClaimObserved, pod: Pod) -> int:
-    """Return how many containers of a Pod refer to a claim; of a scheduler-made claim only its status entry says."""
-    named = pod.references.get(claim.claim)
-    if named is None:
-        named = [c for e in status_entries(pod, claim.claim) for c in e.containers]
-    return len(set(named))
 
 
 def _names(fact: Fact | None) -> tuple[str, str]:

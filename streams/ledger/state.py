@@ -60,7 +60,7 @@ class LedgerState:
         self.seen: dict[tuple[Source, Version], int] = {}
         #: Late facts that were told of, and requests to open a gate that were refused, oldest first: a repeat changes nothing.
         self.told_late: dict[tuple[Source, Version], None] = {}
-        self.refused: dict[tuple[Source, Version], None] = {}
+        self.refused: dict[tuple[Source, Version], int] = {}
         self._trim_above = _TRIM_ABOVE
 
     @property
@@ -111,10 +111,7 @@ class LedgerState:
             self._trim_above = max(_TRIM_ABOVE, 2 * len(self.books.objects.kept))
 
     def _remember(self, source: Source, version: Version, at_ms: int) -> None:
-        """Keep a version, and forget what became true first; so the order of arrival does not show."""
-        self.seen[source, version] = at_ms
-        if len(self.seen) > _SEEN_LIMIT:
-            del self.seen[min(self.seen, key=lambda known: (self.seen[known], known))]
+        _keep(self.seen, (source, version), at_ms)
 
     # --- facts ---
 
@@ -133,9 +130,7 @@ class LedgerState:
         if (source, version) in self.refused:
             return
         if isinstance(fact, ClaimsGateRequested) and not self._may_open(fact):
-            self.refused[source, version] = None
-            while len(self.refused) > _SEEN_LIMIT:
-                del self.refused[next(iter(self.refused))]
+            _keep(self.refused, (source, version), fact.observed_at_ms)
             return
         if isinstance(fact, PolicyChanged):
             if not self.books.objects.take(fact, source, version, self.cut_ms):
@@ -171,3 +166,10 @@ class LedgerState:
         while len(self.told_late) > _SEEN_LIMIT:
             del self.told_late[next(iter(self.told_late))]
         self.late.append(fact)
+
+
+def _keep(known: dict[tuple[Source, Version], int], identity: tuple[Source, Version], at_ms: int) -> None:
+    """Keep an identity, and forget what became true first; so the order of arrival does not show."""
+    known[identity] = at_ms
+    if len(known) > _SEEN_LIMIT:
+        del known[min(known, key=lambda other: (known[other], other))]
