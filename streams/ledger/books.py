@@ -59,10 +59,11 @@ class Books:
         objects.dirty |= {("claim", uid) for uid in objects.rivals(claims)}
         if self._rebuilding and objects.dirty:
             self._rebuilding = {pool: until for pool, until in self._rebuilding.items() if until >= cut_ms}
-            for pool in self._rebuilding:
-                held = objects.by_pool.get((pool[1], pool[2]), set())
-                if claims & held or claims - objects.claims.keys():
-                    objects.dirty.add(pool)
+            for unit in self._rebuilding:
+                pool = (unit[1], unit[2])
+                if pool in objects.touched_pools or claims & objects.by_pool.get(pool, set()):
+                    objects.dirty.add(unit)
+        objects.touched_pools.clear()
         if objects.judged_anew:
             objects.judged_anew = False
             self._due_ms = None

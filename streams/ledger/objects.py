@@ -67,6 +67,8 @@ class Objects:
         self.gates: dict[str, ClaimsGateRequested] = {}
         self.gaps: dict[str, WatchGapFound] = {}
         self.dirty: set[Unit] = set()
+        #: Pools of which a claim got or gave back a device.
+        self.touched_pools: set[tuple[str, str]] = set()
         #: Something changed that the verdict hangs on and no part.
         self.judged_anew = False
 
@@ -94,12 +96,9 @@ class Objects:
         fact = self.newest("lease")
         if not isinstance(fact, NodeLeaseLapsed):
             return None
-        since_ms = None
-        for item in reversed(self.items("node")):
-            if item.essence != self.items("node")[-1].essence or not isinstance(item.fact, NodeObserved):
-                break
-            since_ms = item.at_ms
-        return fact if since_ms is None or fact.observed_at_ms >= since_ms else None
+        node = self.kept.get(("node",))
+        is_newer = node is not None and self.node is not None and fact.observed_at_ms < node.since_ms
+        return None if is_newer else fact
 
     def drivers(self) -> tuple[str, ...]:
         """Return the drivers that publish devices here now."""
@@ -141,12 +140,8 @@ class Objects:
 
     def allocated_ms(self, claim: ClaimObserved) -> int:
         """Return when the allocation that a claim has was seen first."""
-        since_ms, allocation = claim.observed_at_ms, allocation_of(claim)
-        for item in reversed(self.items("claim", claim.claim_uid)):
-            if not isinstance(item.fact, ClaimObserved) or allocation_of(item.fact) != allocation:
-                break
-            since_ms = item.at_ms
-        return since_ms
+        kept = self.kept.get(("claim", claim.claim_uid))
+        return kept.since_ms if kept is not None else claim.observed_at_ms
 
     def linked(self, claim: ClaimObserved) -> list[Pod]:
         """Return the Pods that count here and that a claim belongs to, by uid."""
@@ -294,6 +289,7 @@ class Objects:
                 if not result.admin_access:
                     _index(self.holders, device_id, uid, add=add)
                     _index(self.by_pool, (result.driver, result.pool), uid, add=add)
+                    self.touched_pools.add((result.driver, result.pool))
                 self.dirty.add(("device", device_id))
                 if self.exclusive(device_id, result.share_id):
                     self.dirty |= {("claim", other) for other in self.holders.get(device_id, ())}

@@ -123,6 +123,17 @@ class Kept:
         """The version that counts."""
         return self.items[-1]
 
+    @property
+    def since_ms(self) -> int:
+        """Since when the newest version says in essence what it says, without a break."""
+        newest = self.items[-1]
+        since_ms = newest.at_ms
+        for item in reversed(self.items):
+            if type(item.fact) is not type(newest.fact) or item.essence != newest.essence:
+                break
+            since_ms = item.at_ms
+        return since_ms
+
     def take(self, item: Item, cut_ms: int, *, history: bool) -> bool:
         """Take a version in, and forget what ``trim`` forgets; return whether anything is different."""
         items = self.items
