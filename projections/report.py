@@ -13,6 +13,7 @@ from typing import Final
 from sqlalchemy import Connection, func, select
 
 from projections.audit import AUDIT_VIEWS
+from projections.ledger import WANTED as LEDGER_WANTED
 from projections.log import Position as LogPosition
 from projections.log import load_positions
 from projections.records import LogRecord, projected
@@ -34,10 +35,13 @@ from sickbay.report import (
     Report,
 )
 from sickbay.timestamps import format_time_ms
+from sickbay.topics import broadcast_stream
 
 #: Events at the head of each partition among which the first time is looked for.
 _FIRST_EVENTS: Final = 100
 _PARKED_MAX: Final = 200
+#: What the devices are that a page counts: a device plugin publishes none, so of its devices only those of which custody spoke.
+DEVICES_COUNTED: Final = "devices published or spoken of by custody"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +68,23 @@ def report(connection: Connection, scope: Scope, title: str | None = None) -> Re
     if scope.devices:
         asked = Where(moment, from_ms, until_ms, tuple(sorted({node for node, _ in known})), scope.devices)
     notes: list[str] = []
-    found, total = marks(connection, asked)
-    if len(found) < total:
+    shown, total = marks(connection, asked)
+    found = [mark for mark in shown if mark.kind not in LEDGER_WANTED]
+    if len(shown) < total:
         notes.append(
-            f"Showing {len(found)} of {total} decisions and requests, the most telling kinds and of those the newest; {REMEDY}."
+            f"Showing {len(shown)} of {total} decisions and requests, the most telling kinds and of those the newest; {REMEDY}."
         )
     picture = Picture(connection, asked, known, found, notes)
     meta = connection.execute(select(store_meta.c.source_id, store_meta.c.created_by)).one()
     nodes = picture.nodes()
     episodes = picture.episodes
     alerts = newest(connection, "alerts", asked, notes, begins="raised_at_ms", ends="cleared_at_ms")
-    ledger = ledger_nodes(connection, asked, notes)
+    ledger = ledger_nodes(connection, asked, notes, (mark for mark in shown if mark.kind in LEDGER_WANTED))
     parked = _parked(connection, asked)
     counts = {
         "events in the log": sum(position.next_offset for position in positions.values()),
-        "nodes": len(nodes),
-        "devices": sum(len(node.devices) + len(node.quiet) for node in nodes),
+        "nodes": _nodes_in_log(connection, asked),
+        DEVICES_COUNTED: sum(len(node.devices) + len(node.quiet) for node in nodes),
         "devices with events": sum(len(node.devices) for node in nodes),
         "decisions and requests": total,
         "episodes": len(episodes),
@@ -89,6 +94,12 @@ def report(connection: Connection, scope: Scope, title: str | None = None) -> Re
         "watch gaps": len(picture.gaps),
         "parked": parked[1],
     }
+    for noun, ends in (
+        ("differences between the books", [drift.cleared_at_ms for node in ledger for drift in node.drifts]),
+        ("refused duplicates", [refused.withdrawn_at_ms for node in ledger for refused in node.refused]),
+    ):
+        if ledger:
+            counts[f"{noun} ({sum(end is None for end in ends)} standing)"] = len(ends)
     return Report(
         title=title or f"Sickbay report, {format_time_ms(from_ms)[:10]}",
         from_ms=from_ms,
@@ -130,6 +141,19 @@ def _bounds(connection: Connection, scope: Scope, positions: Mapping[int, LogPos
             f" and before the last event of the store, {format_time_ms(last_ms)}"
         )
     return from_ms, until_ms
+
+
+def _nodes_in_log(connection: Connection, asked: Where) -> int:
+    """Return of how many nodes the log says anything up to the end of the shown time, with devices or without."""
+    columns = event_log.c
+    streams = select(func.count(columns.stream_id.distinct())).where(
+        columns.stream_id != "",
+        columns.stream_id.not_in([broadcast_stream(number) for number in load_positions(connection)]),
+        columns.at_ms <= asked.until_ms,
+    )
+    if asked.nodes is not None:
+        streams = streams.where(columns.stream_id.in_(asked.nodes))
+    return int(connection.execute(streams).scalar_one())
 
 
 def _first_ms(connection: Connection, positions: Mapping[int, LogPosition]) -> int:

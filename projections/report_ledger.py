@@ -15,8 +15,9 @@ from projections.ledger_tables import ledger_verdict
 from projections.report_rows import REMEDY, Row, Where, newest
 from projections.temporal import happened
 from sickbay.decisions import Amount, Hold
+from sickbay.ledger_words import DRIFT_WORDS, reason_words, whose_words
 from sickbay.quantity import NANO_PER_MILLI, NANO_PER_UNIT, Format, Quantity
-from sickbay.report import Balance, Bar, Drift, LedgerNode, Refused, Verdict
+from sickbay.report import Balance, Bar, Drift, LedgerNode, Mark, Refused, Verdict
 from sickbay.report.model import ROWS_MAX
 
 Shown = TypeVar("Shown")
@@ -31,8 +32,13 @@ _amounts_decoder: Final = msgspec.json.Decoder(tuple[Amount, ...])
 _quantities_decoder: Final = msgspec.json.Decoder(dict[str, str])
 
 
-def ledger_nodes(connection: Connection, asked: Where, notes: list[str]) -> tuple[LedgerNode, ...]:
-    """Return the nodes of which the ledger says anything, by name; none where the store holds no ledger."""
+def ledger_nodes(
+    connection: Connection, asked: Where, notes: list[str], marks: Iterable[Mark]
+) -> tuple[LedgerNode, ...]:
+    """Return the nodes of which the ledger says anything, by name, each with its ``marks``; none where there is no ledger."""
+    decided: dict[str, list[Mark]] = defaultdict(list)
+    for mark in marks:
+        decided[mark.node].append(mark)
     holds = _by_node(
         (
             row,
@@ -67,8 +73,9 @@ def ledger_nodes(connection: Connection, asked: Where, notes: list[str]) -> tupl
             tuple(verdicts.get(name, ())),
             tuple(drifts.get(name, ())),
             tuple(refused.get(name, ())),
+            tuple(decided.get(name, ())),
         )
-        for name in sorted({*balances, *holds, *verdicts, *drifts, *refused})
+        for name in sorted({*balances, *holds, *verdicts, *drifts, *refused, *decided})
     )
 
 
@@ -96,6 +103,8 @@ def _drift(row: Row) -> Drift:
         detail=row["detail"],
         found_at_ms=row["found_at_ms"],
         cleared_at_ms=row["ended_at_ms"],
+        whose=whose_words(row["namespace"], row["claim"], row["pod"], row["about"]),
+        meaning=DRIFT_WORDS.get(row["cause"], ""),
     )
 
 
@@ -108,6 +117,7 @@ def _refused(row: Row) -> Refused:
         amounts=", ".join(f"{amount.resource} {amount.quantity}" for amount in amounts),
         refused_at_ms=row["refused_at_ms"],
         withdrawn_at_ms=row["withdrawn_at_ms"],
+        whose=whose_words(row["namespace"], row["claim"], row["pod"], row["entry_key"]),
     )
 
 
@@ -132,9 +142,7 @@ def _verdicts(connection: Connection, asked: Where, notes: list[str]) -> Iterato
         notes.append(f"Showing the newest {ROWS_MAX} ledger verdicts of more; {REMEDY}.")
     before: dict[str, tuple[str, str]] = {}
     for row in reversed(rows[:ROWS_MAX]):
-        told = "; ".join(
-            f"{hold.reason} {hold.scope}".rstrip() for hold in _holds_decoder.decode(row["holds"])
-        )
+        told = "; ".join(map(reason_words, _holds_decoder.decode(row["holds"])))
         # another driver or class is another version, and no other verdict
         if before.get(row["node"]) != (row["verdict"], told):
             before[row["node"]] = row["verdict"], told

@@ -23,6 +23,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from projections.ledger_tables import ledger_drift, ledger_refusal, ledger_verdict
 from projections.records import LogRecord, projected
 from projections.report_rows import Where
 from projections.rows import KEYS_PER_QUERY, chunks
@@ -42,12 +43,15 @@ from sickbay.decisions import (
     BreakerOpened,
     CustodyDecision,
     Decision,
+    LedgerDecision,
     MoveDecision,
     NodeIncidentClosed,
     NodeIncidentOpened,
+    VerdictChanged,
 )
 from sickbay.errors import UnknownEventError
 from sickbay.facts import ClaimsGateRequested, Fact, Request
+from sickbay.ledger_words import about_words, decision_words
 from sickbay.report.model import EVIDENCE_MAX, MARKS_MAX, Evidence, Mark
 from sickbay.report.saying import said
 
@@ -80,8 +84,22 @@ def marks(connection: Connection, where: Where) -> tuple[list[Mark], int]:
     ).all()
     order = {(row.partition_number, row.log_offset): rank for rank, row in enumerate(rows)}
     records = sorted(_at(connection, order), key=lambda record: order[record.partition, record.offset])
+    repeats = set(_repeats(records))
+    records = [record for record in records if (record.partition, record.offset) not in repeats]
+    total -= len(repeats)
     found = _within(map(_mark_of(_cited(connection, records)), records))
     return sorted(found, key=lambda mark: (mark.at_ms, mark.partition, mark.offset)), total
+
+
+def _repeats(records: Iterable[LogRecord]) -> Iterator[tuple[int, int]]:
+    """Yield the places of verdicts that only name another driver or class, at the instant of the verdict before."""
+    before: dict[str, object] = {}
+    for record in sorted(records, key=lambda record: (record.partition, record.offset)):
+        if isinstance(record.event, VerdictChanged):
+            told = record.event.verdict, {(hold.reason, hold.scope) for hold in record.event.holds}
+            if before.get(record.event.node) == told:
+                yield record.partition, record.offset
+            before[record.event.node] = told
 
 
 def _places(where: Where) -> Any:
@@ -95,7 +113,9 @@ def _places(where: Where) -> Any:
             *where.narrowed(table),
         )
 
-    first = literal(0, NUMBER)
+    first, last = literal(0, NUMBER), literal(4, NUMBER)
+    # a verdict that only names another driver or class is no other verdict
+    judged = ledger_verdict.c.reasons_since_ms == ledger_verdict.c.at_ms
     # what a person asks of the whole cluster is heard by every partition
     heard = request.alias("heard")
     columns = ("generation", "kind", "request_id")
@@ -109,6 +129,9 @@ def _places(where: Where) -> Any:
         of(move, live(move), first),
         of(breaker_history, happened(breaker_history, where.moment), first),
         of(request, and_(happened(request, where.moment), once), first),
+        of(ledger_verdict, and_(happened(ledger_verdict, where.moment), judged), last),
+        of(ledger_drift, happened(ledger_drift, where.moment), last),
+        of(ledger_refusal, happened(ledger_refusal, where.moment), last),
     )
 
 
@@ -171,8 +194,20 @@ def _about(event: Fact | Decision | None) -> str:
             return f"{event.cause} {event.scope}".rstrip()
         case CustodyDecision() | MoveDecision() | Request():
             return event.device_id
+        case LedgerDecision():
+            return about_words(event)
         case _:
             return ""
+
+
+def _reason(event: Fact | Decision | None) -> str:
+    match event:
+        case LedgerDecision():
+            return decision_words(event)
+        case Decision():
+            return event.reason
+        case _:
+            return said(event)
 
 
 def _mark_of(cited: dict[tuple[int, str], Evidence]) -> Any:
@@ -188,7 +223,7 @@ def _mark_of(cited: dict[tuple[int, str], Evidence]) -> Any:
             kind=envelope.kind,
             node=event.node if event else "",
             about=_about(event),
-            reason=decision.reason if decision else said(event),
+            reason=_reason(event),
             event_id=envelope.event_id,
             partition=record.partition,
             offset=record.offset,

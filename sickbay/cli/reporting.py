@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from projections.report import Scope
+from projections.report import DEVICES_COUNTED, Scope
 from projections.report import report as report_of
 from sickbay.cli import output
 from sickbay.cli.options import MOMENT, db_option, open_store
@@ -101,7 +101,7 @@ def report(
         found.from_ms,
         found.until_ms,
         counts["nodes"],
-        counts["devices"],
+        counts[DEVICES_COUNTED],
         counts["episodes"],
         counts["decisions and requests"],
         " ".join(found.notes),

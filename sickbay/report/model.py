@@ -137,7 +137,9 @@ class Alert:
     node: str
     raised_at_ms: int | None
     cleared_at_ms: int | None
+    #: Why it was raised.
     reason: str
+    cleared_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,10 @@ class Drift:
     detail: str
     found_at_ms: int
     cleared_at_ms: int | None
+    #: Claim and Pod by name.
+    whose: str = ""
+    #: What the cause means, in a sentence.
+    meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +225,8 @@ class Refused:
     amounts: str
     refused_at_ms: int
     withdrawn_at_ms: int | None
+    #: Claim and Pod by name.
+    whose: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +239,8 @@ class LedgerNode:
     verdicts: tuple[Verdict, ...] = ()
     drifts: tuple[Drift, ...] = ()
     refused: tuple[Refused, ...] = ()
+    #: What the ledger decided: verdicts, differences, refused duplicates.
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@
   /* The page says everything without this script. It only brings the words of a decision to its mark, and moves about. */
   const find = (selector, root = document) => [...root.querySelectorAll(selector)];
   const byId = (id) => document.getElementById(id);
-  const chart = byId("chart"), card = byId("card"), filter = byId("filter"), help = byId("help");
-  const marks = find("a.m", chart);
+  const main = document.querySelector("main"), chart = byId("chart"), card = byId("card"), filter = byId("filter"), help = byId("help");
+  const marks = find(".chart a.m");
   let current = null, pinned = null, isSilent = false;
 
   /* --- the card: the words of one decision --- */
@@ -24,7 +24,7 @@
   const show = (mark) => {
     card.replaceChildren(...[...decisionOf(mark).childNodes].map((child) => child.cloneNode(true)));
     card.hidden = false;
-    for (const other of find("a.m.on", chart)) other.classList.remove("on");
+    for (const other of find("a.m.on")) other.classList.remove("on");
     mark.classList.add("on");
     mark.setAttribute("aria-describedby", "card");
     place(mark);
@@ -35,7 +35,7 @@
     card.classList.remove("pinned");
     card.setAttribute("role", "tooltip");
     card.removeAttribute("aria-label");
-    for (const other of find("a.m.on", chart)) {
+    for (const other of find("a.m.on")) {
       other.classList.remove("on");
       other.removeAttribute("aria-describedby");
     }
@@ -77,23 +77,23 @@
   };
 
   const markOf = (event) => event.target instanceof Element ? event.target.closest("a.m") : null;
-  chart.addEventListener("pointerover", (event) => {
+  main.addEventListener("pointerover", (event) => {
     const mark = markOf(event);
     if (mark && !pinned) show(mark);
   });
-  chart.addEventListener("pointerout", (event) => {
+  main.addEventListener("pointerout", (event) => {
     if (!markOf(event) || pinned) return;
     if (document.activeElement === current && current) show(current);
     else hide();
   });
-  chart.addEventListener("focusin", (event) => {
+  main.addEventListener("focusin", (event) => {
     const mark = markOf(event);
     if (!mark) return;
     rove(mark);
     if (!pinned && !isSilent) show(mark);
   });
-  chart.addEventListener("focusout", () => { if (!pinned) hide(); });
-  chart.addEventListener("click", (event) => {
+  main.addEventListener("focusout", () => { if (!pinned) hide(); });
+  main.addEventListener("click", (event) => {
     const mark = markOf(event);
     if (!mark) return;
     event.preventDefault();
@@ -101,7 +101,7 @@
     rove(mark);
     pin(mark);
   });
-  addEventListener("scroll", () => { if (!card.hidden) { const mark = find("a.m.on", chart)[0]; if (mark) place(mark); } }, { passive: true });
+  addEventListener("scroll", () => { if (!card.hidden) { const mark = find("a.m.on")[0]; if (mark) place(mark); } }, { passive: true });
   document.addEventListener("pointerdown", (event) => {
     if (pinned && event.target instanceof Element && !card.contains(event.target) && !markOf(event)) hide();
   });
@@ -133,7 +133,7 @@
     go(row[Math.min(Math.max(row.indexOf(mark) + step, 0), row.length - 1)]);
   };
   const across = (mark, step) => {
-    const rows = find(".row", chart).filter((row) => row.querySelector("a.m") && isShown(row));
+    const rows = find(".chart .row").filter((row) => row.querySelector("a.m") && isShown(row));
     const row = rows[rows.indexOf(rowOf(mark)) + step];
     if (!row) return;
     const x = xOf(mark);
@@ -155,7 +155,7 @@
     byId("say").textContent = `Episode ${next + 1} of ${shown.length}`;
   };
 
-  chart.addEventListener("keydown", (event) => {
+  main.addEventListener("keydown", (event) => {
     const mark = markOf(event);
     if (!mark || event.ctrlKey || event.metaKey || event.altKey) return;
     const row = marksOf(rowOf(mark));

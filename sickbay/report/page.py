@@ -68,7 +68,7 @@ def render(report: Report) -> str:
         f"{timeline.timeline(report, axis, numbers)}</section>\n"
         '<section aria-labelledby="episodes"><h2 id="episodes" tabindex="-1">Episodes</h2>'
         f"{sections.episodes(report.episodes, opened_by)}{sections.alerts(report.alerts)}</section>\n"
-        f'<section aria-labelledby="ledger"><h2 id="ledger" tabindex="-1">Ledger</h2>{ledger.ledger(report, axis)}</section>\n'
+        f'<section aria-labelledby="ledger"><h2 id="ledger" tabindex="-1">Ledger</h2>{ledger.ledger(report, axis, numbers)}</section>\n'
         '<section aria-labelledby="decisions"><h2 id="decisions" tabindex="-1">Decisions and their evidence</h2>'
         f"{sections.decisions(marks, numbers)}{sections.parked(report.parked)}</section>\n</main>\n"
         f'<div id="card" role="tooltip" hidden></div>\n{_help()}\n<p id="say" class="vh" role="status"></p>\n'

@@ -102,10 +102,11 @@ def alerts(found: Sequence[Alert]) -> str:
             moment(row.raised_at_ms),
             moment(row.cleared_at_ms, "not cleared"),
             f"<bdi>{text(row.reason)}</bdi>",
+            f"<bdi>{text(row.cleared_reason)}</bdi>",
         )
         for row in found
     )
-    heads = ("alert", "node", "about", "raised", "cleared", "why")
+    heads = ("alert", "node", "about", "raised", "cleared", "why raised", "why cleared")
     return f"<h2>Alerts</h2>{table('Alerts', heads, rows, name='alerts')}" if found else ""
 
 

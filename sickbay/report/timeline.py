@@ -29,6 +29,8 @@ def all_marks(report: Report) -> Iterator[Mark]:
         yield from node.marks
         for device in node.devices:
             yield from device.marks
+    for books in report.ledger:
+        yield from books.marks
 
 
 def timeline(report: Report, axis: Axis, numbers: dict[str, int]) -> str:

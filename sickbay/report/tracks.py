@@ -31,6 +31,8 @@ _SHAPES: Final = {
     "move_planned": "right", "move_lease_granted": "right", "move_finished": "right",
     "hold_requested": "gem", "release_requested": "gem", "probe_reported": "gem", "canary_reported": "gem",
     "move_reported": "gem", "claims_gate_requested": "gem",
+    "verdict_changed": "gate", "drift_found": "books", "drift_cleared": "bookso", "duplicate_refused": "twice",
+    "duplicate_withdrawn": "twiceo",
 }  # fmt: skip
 #: Shape to its path, drawn about (0, 0) within 5 pixels each way, and the words of the legend.
 SHAPES: Final = {
@@ -48,6 +50,11 @@ SHAPES: Final = {
     "crosso": ("M-5 0L0-5L5 0L0 5ZM-2.500 0L0 2.500L2.500 0L0-2.500Z", "breaker closed"),
     "right": ("M-5-1.500H0V-5L5 0L0 5V1.500H-5Z", "move of a workload"),
     "gem": ("M-4 0L0-5L4 0L0 5Z", "a person or an executor asked or reported"),
+    "gate": ("M-4.500-5h3v10h-3ZM1.500-5h3v10h-3Z", "verdict on new claims"),
+    "books": ("M-5-4h10v2.500h-10ZM-5 1.500h5v2.500h-5Z", "the two books differ"),
+    "bookso": ("M-5-4h10v2.500h-10ZM-5 1.500h10v2.500h-10Z", "the two books agree again"),
+    "twice": ("M-5-5h6v6h-6ZM-1-1h6v6h-6Z", "duplicate refused"),
+    "twiceo": ("M-5-5h6v6h-6ZM-3.500-3.500v3h3v-3Z", "duplicate withdrawn"),
     "dot": ("M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0Z", "other decision"),
 }  # fmt: skip
 #: A bar that is narrower is drawn this wide, a fifth of a per cent, or it could not be seen.

@@ -171,8 +171,20 @@ def test_enter_keeps_the_card_and_leads_to_the_list(kinds):
     assert "Close" == kinds.js("document.activeElement.textContent")
     kinds.js("document.querySelector('#card a[href^=\"#d\"]').click()")
     target = kinds.js("location.hash")
-    assert "quarantine_opened" in kinds.js(f"document.querySelector('{target}').innerText")
+    assert "quarantine_opened" in kinds.js(f"document.querySelector('{target}').textContent")
     assert "" == card(kinds)
+
+
+def test_a_mark_of_the_ledger_shows_its_words_and_is_reached_with_the_keys(kinds):
+    """Its lane stands below those of the devices, and is one of the rows that the keys go through."""
+    focus(kinds, "drift_found")
+    assert "the two books" not in card(kinds)
+    assert "mapping_changed: recorded cpu 1501m" in card(kinds)
+    kinds.press("ArrowLeft")
+    assert focused(kinds).startswith("verdict_changed")
+    kinds.press("ArrowUp")
+    assert not focused(kinds).startswith("verdict_changed")
+    assert 1 == kinds.js("document.querySelectorAll('a.m[tabindex=\"0\"]').length")
 
 
 def test_next_and_previous_go_about_the_episodes(kinds):
@@ -237,11 +249,11 @@ def test_times_can_be_local_and_utc_again(kinds):
     kinds.send("Emulation.setTimezoneOverride", timezoneId="Asia/Kolkata")
     first = "document.querySelector('.decisions time').textContent"
     tick = "document.querySelector('#chart .ruler text').textContent"
-    assert ["1970-01-01 00:05:00Z", "00:00"] == [kinds.js(first), kinds.js(tick)]
+    assert ["1970-01-01 00:00:00Z", "00:00"] == [kinds.js(first), kinds.js(tick)]
     kinds.press("u")
-    assert ["1970-01-01 05:35:00+05:30", "05:30"] == [kinds.js(first), kinds.js(tick)]
+    assert ["1970-01-01 05:30:00+05:30", "05:30"] == [kinds.js(first), kinds.js(tick)]
     kinds.press("u")
-    assert ["1970-01-01 00:05:00Z", "00:00"] == [kinds.js(first), kinds.js(tick)]
+    assert ["1970-01-01 00:00:00Z", "00:00"] == [kinds.js(first), kinds.js(tick)]
 
 
 def test_help_opens_with_a_key_and_closes_with_escape(kinds):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from cli import EXAMPLE_NAMES, misused, ok, refused, rows
+from cli import EXAMPLE_NAMES, log_of, misused, ok, refused, rows
 from report_logs import HOSTILE, hostile
 from report_models import Seen
 
 from projections.engine import Store
 
+LEDGER_KINDS = {"verdict_changed", "drift_found", "drift_cleared", "duplicate_refused", "duplicate_withdrawn"}
 GPU_3 = "dra:gpu.nvidia.com/gpu-a1/gpu-3"
 
 
@@ -30,7 +33,13 @@ def test_a_page_holds_every_episode_decision_and_incident(pages, stores, example
         assert row["episode_id"] in found.text
     decided = rows("audit", "transitions", db=stores[example])
     incidents = rows("audit", "node-incidents", db=stores[example])
-    assert len(decided) + 2 * len(incidents) == len(found.all("a", class_="m"))
+    marks = [mark["aria-label"].partition(" ")[0] for mark in found.all("a", class_="m")]
+    assert len(decided) + 2 * len(incidents) == sum(kind not in LEDGER_KINDS for kind in marks)
+    told = [json.loads(data)["kind"] for data in log_of(stores[example])]
+    for kind in LEDGER_KINDS - {"verdict_changed"}:
+        assert told.count(kind) == marks.count(kind)
+    holds = rows("audit", "ledger-holds", db=stores[example])
+    assert marks.count("verdict_changed") >= len({row["node"] for row in holds})
     for row in decided:
         assert row["event_id"] in found.text
         assert row["reason"] in found.text
@@ -74,7 +83,7 @@ def test_a_page_holds_what_the_ledger_says(pages, stores, example):
     for view, columns in (
         ("ledger-balances", ("node", "resource")),
         ("ledger-holds", ("node", "reason")),
-        ("ledger-drift", ("about", "cause", "detail")),
+        ("ledger-drift", ("namespace", "claim", "cause", "detail")),
         ("ledger-duplicates", ("entry_key", "contender")),
     ):
         for row in rows("audit", view, db=stores[example]):

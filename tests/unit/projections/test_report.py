@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from log_builder import History
+from ledger_scenarios import tell
+from log_builder import History, verdict
 from log_scenarios import GPU, MINUTE, gpu, storm
 from report_logs import HOUR, START_MS, day
 
 from projections import report_ledger, report_marks
 from projections.engine import Store
-from projections.report import Scope, report
+from projections.report import DEVICES_COUNTED, Scope, report
+from sickbay.decisions import AlertCleared, AlertRaised, Hold
 from sickbay.errors import InputError, NotFoundError
 from sickbay.facts import ClaimsGateRequested
 from sickbay.report import render
@@ -198,7 +200,10 @@ def test_eight_hundred_devices_and_a_day_fit_five_mebibytes(tmp_path, busy_perce
     log = day(nodes=100, devices=8, busy_percent=busy_percent)
     with written(tmp_path, log) as store, store.reading() as connection:
         page = report(connection, EVERYTHING)
-    assert (800, 8 * busy_percent) == (dict(page.counts)["devices"], dict(page.counts)["devices with events"])
+    counts = dict(page.counts)
+    assert (100, 800, 8 * busy_percent) == tuple(
+        counts[name] for name in ("nodes", DEVICES_COUNTED, "devices with events")
+    )
     assert START_MS <= page.from_ms < page.until_ms <= START_MS + 26 * HOUR
     assert len(render(page).encode()) < 5 * 1024 * 1024
 
@@ -296,6 +301,81 @@ def test_drift_has_its_cause_and_its_amounts(books):
         unexplained.cause,
         minutes(unexplained.found_at_ms, unexplained.cleared_at_ms),
     )
+
+
+def test_decisions_of_the_ledger_are_marks_with_what_caused_them(books, history):
+    """In words, by the names of claim and Pod, each with the fact that it followed."""
+    marks = books["node-d"].marks
+    assert [
+        ("verdict_changed", 0, ""),
+        ("verdict_changed", 3, ""),
+        ("duplicate_refused", 4, "team-a/gpus for Pod team-a/spare"),
+        ("verdict_changed", 5, ""),
+        ("drift_found", 6, "team-a/gpus"),
+        ("duplicate_withdrawn", 7, "team-a/gpus for Pod team-a/spare"),
+        ("drift_cleared", 8, "team-a/gpus"),
+    ] == [(mark.kind, mark.at_ms // MINUTE, mark.about) for mark in marks]
+    reasons = {mark.at_ms // MINUTE: mark.reason for mark in marks}
+    assert "open: new claims may come" == reasons[5]
+    assert (
+        f"hold: driver_rebuilding {GPU}/node-d: the driver's slices are gone, or were and are back, and have not settled yet"
+        " (the pool is gone)"
+    ) == reasons[3]
+    assert reasons[4].startswith("cpu 1501m: recorded/claim/uid-gpus counts already")
+    assert reasons[6].startswith(
+        "mapping_changed: recorded cpu 1501m, memory 1Gi, derived cpu 1500500u, memory 2Gi"
+    )
+    assert "the two books agree again; it was mapping_changed" == reasons[8]
+    places = {(r.partition, r.offset): r for r in history.records}
+    for mark in marks:
+        cause = places[mark.partition, mark.offset].envelope.causation_id
+        assert mark.told_by is not None
+        assert cause == mark.told_by.event_id
+
+
+def test_a_verdict_that_only_names_another_driver_is_no_mark(tmp_path):
+    """Neither later nor at the instant of the one before; one more reason at one instant is one."""
+    log = History(1)
+    gap, stale = Hold(reason="watch_gap", scope="pods", since_ms=1), Hold(reason="slice_stale", since_ms=1)
+    for minute, told in (
+        (1, (((), ()), ((), ("nic",)))),
+        (2, (((), (GPU,)),)),
+        (3, (((gap,), (GPU,)), ((gap, stale), (GPU,)))),
+    ):
+        at_ms = minute * MINUTE
+        tell(log, "n", at_ms, *(verdict("n", at_ms, *holds, drivers=drivers) for holds, drivers in told))
+    with written(tmp_path, log) as store, store.reading() as connection:
+        page = report(connection, EVERYTHING)
+    (node,) = page.ledger
+    assert [(1, "open"), (3, "hold"), (3, "hold")] == [
+        (mark.at_ms // MINUTE, mark.reason.partition(":")[0]) for mark in node.marks
+    ]
+    assert 3 == dict(page.counts)["decisions and requests"]
+
+
+def test_the_counts_are_those_of_the_log(connection, history):
+    """Nodes count with devices or without; differences and duplicates say how many still stand."""
+    counts = dict(report(connection, EVERYTHING).counts)
+    assert len({r.event.node for r in history.records if r.event.node}) == counts["nodes"]
+    assert (2, 1) == (
+        counts["differences between the books (1 standing)"],
+        counts["refused duplicates (0 standing)"],
+    )
+    one = dict(report(connection, Scope(nodes=("node-d",))).counts)
+    assert 1 == one["nodes"]
+
+
+def test_an_alert_shows_why_it_was_raised_and_why_it_was_cleared(tmp_path):
+    """What raised it stays, and the page has both."""
+    log = History(1)
+    named = {"node": "n", "alert_id": "a", "alert": "flapping", "about": "x"}
+    tell(log, "n", MINUTE, AlertRaised(at_ms=MINUTE, reason="three faults in an hour", **named))
+    tell(log, "n", 2 * MINUTE, AlertCleared(at_ms=2 * MINUTE, reason="quiet for a day", **named))
+    with written(tmp_path, log) as store, store.reading() as connection:
+        page = report(connection, EVERYTHING)
+    (row,) = page.alerts
+    assert ("three faults in an hour", "quiet for a day") == (row.reason, row.cleared_reason)
+    assert "<bdi>three faults in an hour</bdi></td><td><bdi>quiet for a day</bdi>" in render(page)
 
 
 def test_refused_duplicates_have_their_contender(books):

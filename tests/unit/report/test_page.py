@@ -282,6 +282,24 @@ def test_holds_of_the_ledger_stand_on_the_same_axis(seen):
     assert [("40%", "20%")] == bars(seen, "hold")
 
 
+def test_decisions_of_the_ledger_are_marks_on_their_nodes_lane(page, seen):
+    """At four of ten hours, with the words in the list of decisions that the mark leads to."""
+    (link,) = [mark for mark in seen.all("a", class_="m") if "verdict_changed" in mark["aria-label"]]
+    assert "hold: plain" in link["aria-label"]
+    lane = re.search(r'<div class="row holds">.*?</div></div>|<div class="row holds">.*?</svg></div>', page)[
+        0
+    ]
+    assert link["href"] in lane
+    assert 'x="40%"' in lane
+    assert f'id="{link["href"][1:]}"' in page
+    assert "verdict on new claims" in seen.text
+
+
+def test_what_of_the_ledger_still_stands_is_counted(seen):
+    """The hold is over, the difference and the duplicate are not."""
+    assert "1 hold (0 standing), 1 difference (1 standing), 1 refused duplicate (1 standing)" in seen.text
+
+
 def test_over_commitment_is_shown_full():
     """A node that gave more than it has is not drawn beyond its edge."""
     report = full()

@@ -5,8 +5,20 @@ from __future__ import annotations
 import pytest
 from report_models import START_MS, at
 
-from sickbay.decisions import MoveFinished, NodeIncidentOpened
-from sickbay.facts import DeviceHealthObserved, HoldRequested, NodeObserved, Tick, WatchGapFound
+from sickbay.decisions import MoveFinished, NodeIncidentOpened, VerdictChanged
+from sickbay.facts import (
+    ClaimGone,
+    ClaimObserved,
+    Consumer,
+    DeviceHealthObserved,
+    DeviceWithdrawn,
+    HoldRequested,
+    NodeObserved,
+    PodGone,
+    PodObserved,
+    Tick,
+    WatchGapFound,
+)
 from sickbay.report import Device, Node, Phase, Report
 from sickbay.report.axis import Axis, percent
 from sickbay.report.markup import duration, moment, printable, text, utc
@@ -131,6 +143,18 @@ def word(**changes) -> DeviceHealthObserved:
             MoveFinished(node="n", at_ms=0, device_id="d", move_id="m", episode_id="", pod_uid="u", namespace="a", pod="p", token=7, outcome="done"),
             "outcome done, token 7",
         ),
+        (ClaimGone(node="n", observed_at_ms=0, claim_uid="u", namespace="ml", claim="c"), "ml/c is gone"),
+        (
+            ClaimObserved(node="n", observed_at_ms=0, claim_uid="u", namespace="ml", claim="c", consumers=(Consumer(resource="pods", name="p", uid="v"),)),
+            "ml/c, 0 devices, 1 consumer",
+        ),
+        (PodObserved(node="n", observed_at_ms=0, pod_uid="u", namespace="ml", pod="p", phase="Running"), "ml/p: phase Running"),
+        (PodGone(node="n", observed_at_ms=0, pod_uid="u", namespace="ml", pod="p"), "ml/p is gone"),
+        (
+            DeviceWithdrawn(node="n", observed_at_ms=0, device_id="dra:d/p/gpu-0", driver="d", pool="p", device="gpu-0", reason="slice_deleted"),
+            "gpu-0: reason slice_deleted",
+        ),
+        (VerdictChanged(node="n", at_ms=0, verdict="open"), "open: new claims may come"),
         (Tick(node="", observed_at_ms=0), ""),
         (None, "an event of a newer build"),
     ],
