@@ -43,9 +43,10 @@ def promotion(node_class: str | None, as_of_ms: int | None, db: Place, form: str
       sickbay promotion --class canary --as-of 2026-07-01T08:50:00Z --output json
     """
     with open_store(db) as store:
-        now_ms = as_of_ms
-        if now_ms is None:
-            now_ms = max((position.newest_ms for position in store.positions().values()), default=0)
+        # Time that nobody observed proves nothing: a window that lasts after the log ended does not count as clean.
+        now_ms = max((position.newest_ms for position in store.positions().values()), default=0)
+        if as_of_ms is not None:
+            now_ms = min(now_ms, as_of_ms)
         policy = _policy_in_force(store, now_ms)
         with store.reading() as connection:
             reading = Reading(connection, as_of_ms)

@@ -65,11 +65,10 @@ def compare(view: View, grace_ms: int) -> list[TimedDrift]:
     drift = _drift(view, about, None, view.recorded.mapping, derived, exact)
     if drift is not None:
         found.append(drift)
-    bearer = {pod.uid: pod for pod in view.pods}
-    for uid in sorted({*bearer, *view.recorded.overhead}):
-        pod = bearer.get(uid)
-        counted = _overhead(view, view.rules, current, pod) if pod and uid in view.counting else {}
-        here = counted if is_exact else _overhead(view, "exact", current, pod) if pod else {}
+    bearers = {pod.uid for pod in view.pods}
+    for uid, pod in sorted({pod.uid: pod for pod in (*view.pods, *view.speakers)}.items()):
+        counted = _overhead(view, view.rules, current, pod) if uid in view.counting else {}
+        here = counted if is_exact else _overhead(view, "exact", current, pod) if uid in bearers else {}
         drift = _drift(view, f"{about}@{uid}", pod, view.recorded.overhead.get(uid), counted, here)
         if drift is not None:
             found.append(drift)

@@ -247,7 +247,8 @@ class Objects:
         if isinstance(fact, PodObserved) and fact.phase not in _TERMINAL and fact.node:
             has_claims = uid in self.by_pod or (before is not None and before.names)
             if before is not None and not has_claims and before.asks_the_same(fact):
-                self.pods[uid] = before  # most changes of a Pod concern nothing that is counted
+                before.renew(fact)  # most changes of a Pod concern nothing that is counted
+                self.pods[uid] = before
                 return
             after = Pod(fact)
         self.dirty.add(("pod", uid))

@@ -41,6 +41,10 @@ class Pod:
         """Whether a newer version of the Pod differs in nothing that the ledger reads."""
         return all(getattr(self.fact, name) == getattr(fact, name) for name in _READ)
 
+    def renew(self, fact: PodObserved) -> None:
+        """Take over a newer version that asks the same."""
+        self.fact, self.at_ms = fact, fact.observed_at_ms
+
 
 def status_entries(pod: Pod, name: str) -> list[NodeAllocatableEntry]:
     """Return the entries of a Pod's status for the claim of this name."""

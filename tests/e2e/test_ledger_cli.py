@@ -563,6 +563,13 @@ def test_a_day_later_the_canary_is_ready(copy_of):
     assert "class canary: ready" in ok("promotion", "--class", "canary", "--db", store).out
 
 
+def test_time_after_the_log_ended_makes_no_canary_ready(store):
+    """Nobody watched then, so the window without a difference is as long as the log and no longer."""
+    found = report(store, "--as-of", "2026-07-09T08:50:00Z")["canary"]
+    assert "not ready" == found["verdict"]
+    assert criteria(report(store)["canary"])["window_ms"] == criteria(found)["window_ms"]
+
+
 def test_a_closed_gate_is_a_drill_once_it_is_open_again(copy_of):
     """And counts as a hold."""
     store = copy_of("double-count")

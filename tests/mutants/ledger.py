@@ -51,9 +51,9 @@ LEDGER_MUTANTS: Final = (
     ),
     Mutant(
         "two claims of one exclusive device both count",
-        "streams/ledger/claims.py",
-        "objects.exclusive(result.device_id, result.share_id) and min(others) != claim.claim_uid",
-        "False",
+        "streams/ledger/objects.py",
+        "        return bearer != claim.claim_uid",
+        "        return False",
         (f"{TABLES}test_a_device_that_two_claims_hold_maps_its_resources_once",),
     ),
     Mutant(
@@ -192,7 +192,7 @@ LEDGER_MUTANTS: Final = (
     Mutant(
         "a rebuilding waits for the pool alone",
         "streams/ledger/rebuilding.py",
-        "        return not any(self._is_wrong(claim, at_ms) for claim in self._bound(at_ms))",
+        "        return not any(self._is_wrong(claim, at_ms) for claim in self._claims)",
         "        return True",
         (
             f"{VERDICT}test_new_claims_wait_for_pool_device_mapping_and_generation_in_this_order_after_a_restart",
@@ -246,5 +246,19 @@ LEDGER_MUTANTS: Final = (
         '            key = f"claim/{claim.claim_uid}"\n',
         '            key = f"claim/{claim.claim}"\n',
         (f"{TABLES}test_what_two_pods_record_of_two_claims_of_one_name_is_no_duplicate",),
+    ),
+    Mutant(
+        "a Pod that asks the same keeps its age",
+        "streams/ledger/objects.py",
+        "                before.renew(fact)",
+        "                pass",
+        (f"{DRIFT}test_a_pod_that_still_asks_the_same_is_as_old_as_its_newest_version",),
+    ),
+    Mutant(
+        "an overhead of a stranger is read as the mapping",
+        "streams/ledger/drift.py",
+        "    amount = _reading(view, pod)",
+        "    amount = _reading(view, pod if pod in view.pods else None)",
+        (f"{DRIFT}test_an_overhead_that_a_stranger_records_is_not_explained_by_the_mapping",),
     ),
 )

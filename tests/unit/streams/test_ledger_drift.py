@@ -158,6 +158,30 @@ def test_the_overhead_of_each_pod_is_compared_by_itself():
     assert {"ml/c@uid-b": "unexplained"} == run.drifts()
 
 
+def test_an_overhead_that_a_stranger_records_is_not_explained_by_the_mapping():
+    """The device mapped this amount once, but no Pod ever cost it."""
+    changed = (gpu(), gpu(4, mapping={"cpu": {"allocationMultiplier": "3"}}, at_ms=AT + 1))
+    right = user(f.entry("c", {"cpu": "3"}), rv=5)
+    stranger = f.pod(AT, 6, "b", node_allocatable=(f.entry("c", shape="1.37", per_pod={"cpu": "2"}),))
+
+    run = after(rules(), *changed, holding(), right, stranger)
+
+    assert {"ml/c@uid-b": "unexplained"} == run.drifts()
+    assert ["b"] == [drift.pod for drift in run.state.announced.drifts.values()]
+
+
+def test_a_pod_that_still_asks_the_same_is_as_old_as_its_newest_version():
+    """A claim that comes after both versions waits for the grace of the newer, in whatever order they came."""
+    newer = f.pod(AT + 1_000, 4, "a")
+    run = Run(rules()).each([gpu(), f.pod(AT, 3, "a"), newer, holding()])
+    run.until(AT + GRACE + 999)
+    assert {} == run.drifts()
+
+    run.until(AT + GRACE + 1_000)
+
+    assert {"ml/c": "not_counted"} == run.drifts()
+
+
 # -- what the emulated scheduler under-counts
 
 
