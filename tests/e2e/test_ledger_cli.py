@@ -555,11 +555,11 @@ def test_the_stable_class_went_through_nothing(store):
 def test_a_day_later_the_canary_is_ready(copy_of):
     """A request moves the time on by a day; the report of the time before stays what it was."""
     store = copy_of("double-count")
-    before = report(store, *as_of("08:50:00"))
+    before = report(store, *as_of("08:40:00"))
     asked = ("--at", "2026-07-02T08:50:00Z", "--actor", "ann", "--reason", "daily check")
     ok("gate", "open", "node:mix-1", *asked, "--db", store)
     assert "ready" == report(store)["canary"]["verdict"]
-    assert before == report(store, *as_of("08:50:00"))
+    assert before == report(store, *as_of("08:40:00"))
     assert "class canary: ready" in ok("promotion", "--class", "canary", "--db", store).out
 
 
