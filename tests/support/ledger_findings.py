@@ -165,8 +165,13 @@ class Findings:
         return total
 
     def stands_alone(self, claim, result, device_of):
-        """Whether the reading is one without other claims, and the result is refused for their sake."""
-        return device_of == self.world.last_of and self.world.loser(claim, result)
+        """Whether the reading is one without other claims, and the result is refused for their sake and not as a repeat."""
+        first = next(
+            r
+            for r in self.world.holds(claim)
+            if (r.device_id, r.share_id) == (result.device_id, result.share_id)
+        )
+        return device_of == self.world.last_of and self.world.loser(claim, result) and result is first
 
     def cause(self, claim, seen, *, predicted):
         """The first cause of the table that fits."""

@@ -170,6 +170,17 @@ def test_an_overhead_that_a_stranger_records_is_not_explained_by_the_mapping():
     assert ["b"] == [drift.pod for drift in run.state.announced.drifts.values()]
 
 
+@pytest.mark.parametrize(("recorded", "cause"), [("2", "device_conflict"), ("4", "unexplained")])
+def test_a_device_that_a_loser_lists_twice_explains_its_amount_once(recorded, cause):
+    winner = f.claim(AT, 2, "b", f.result(f.GPU, "g"), pods=("z",))
+    its_pod = user(f.entry("b", {"cpu": "2"}), rv=5, name="z")
+    loser = f.claim(AT, 3, "c", f.result(f.GPU, "g"), f.result(f.GPU, "g", request="q"), pods=("a",))
+
+    run = after(rules(), gpu(), winner, its_pod, loser, user(f.entry("c", {"cpu": recorded}), rv=4))
+
+    assert {"ml/c": cause} == run.drifts()
+
+
 def test_a_pod_that_still_asks_the_same_is_as_old_as_its_newest_version():
     """A claim that comes after both versions waits for the grace of the newer, in whatever order they came."""
     newer = f.pod(AT + 1_000, 4, "a")
