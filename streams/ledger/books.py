@@ -56,7 +56,7 @@ class Books:
         """Look again at the parts that facts touched; what was over before ``cut_ms`` no fact can change any more."""
         objects = self.objects
         claims = {unit[1] for unit in objects.dirty if unit[0] == "claim"}
-        objects.dirty |= {("claim", uid) for uid in objects.rivals(claims)}
+        objects.dirty |= objects.contested(claims)
         if self._rebuilding and objects.dirty:
             self._rebuilding = {pool: until for pool, until in self._rebuilding.items() if until >= cut_ms}
             for unit in self._rebuilding:

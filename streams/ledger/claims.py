@@ -28,6 +28,7 @@ from streams.ledger.mapping import (
 from streams.ledger.objects import Objects
 from streams.ledger.pod import Pod, containers_of, status_entries
 from streams.ledger.rebuilding import had_mapping
+from streams.ledger.versions import used
 
 
 class Part(NamedTuple):
@@ -189,9 +190,7 @@ def _add(total: dict[str, Exact], amounts: Mapping[str, Exact], covered: frozens
 
 def _parts(found: Findings, objects: Objects, claim: ClaimObserved, rules: Rules) -> list[Part]:
     parts, seen = [], set()
-    for result in claim.results:
-        if result.admin_access:
-            continue
+    for result in used(claim):
         device = objects.publication(result.device_id)
         members = members_of(device, rules) if device is not None else {}
         try:
@@ -286,28 +285,28 @@ def _holds(
     found: Findings, objects: Objects, claim: ClaimObserved, pods: list[Pod], recorded: Recorded
 ) -> None:
     scope, at_ms = _scope(claim), claim.observed_at_ms
-    used = [result for result in claim.results if not result.admin_access]
-    for result in used:
+    results = used(claim)
+    for result in results:
         device = objects.publication(result.device_id)
         if result.consumed is None and (device.allow_multiple if device else bool(result.share_id)):
             found.hold("shape_unknown", scope, at_ms, f"the share of {result.device_id} says no amounts")
             break
     if claim.refused:
         found.hold("shape_unknown", scope, at_ms, claim.refused[0])
-    consumed = (text for result in used for text in (result.consumed or {}).values())
+    consumed = (text for result in results for text in (result.consumed or {}).values())
     if not all(within_limits(nano_of(text)) for text in consumed):
         found.hold("shape_unknown", scope, at_ms, OUT_OF_RANGE)
     if not pods:
         return
     missing = [
         result.device_id
-        for result in used
+        for result in results
         if objects.published(result.device_id) is None
         and (objects.belongs_here(result.driver, result.pool) or objects.publication(result.device_id))
     ]
     if missing:
         found.hold("slice_missing", scope, _since(objects, missing, at_ms), ", ".join(missing))
-    unmapped = _unmapped(objects, used, recorded, objects.allocated_ms(claim))
+    unmapped = _unmapped(objects, results, recorded, objects.allocated_ms(claim))
     if unmapped:
         found.hold("mapping_missing", scope, _since(objects, unmapped, at_ms), ", ".join(unmapped))
 
@@ -320,12 +319,12 @@ def _since(objects: Objects, devices: list[str], at_ms: int) -> int:
 
 
 def _unmapped(
-    objects: Objects, used: list[AllocationResult], recorded: Recorded, allocated_ms: int
+    objects: Objects, results: list[AllocationResult], recorded: Recorded, allocated_ms: int
 ) -> list[str]:
     """Return the published devices without a mapping that they had since the allocation, or that the scheduler counted."""
     bare = [
         (result.device_id, objects.items("device", result.device_id))
-        for result in used
+        for result in results
         if (device := objects.published(result.device_id)) is not None
         and device.node_allocatable_shape is None
     ]
@@ -333,7 +332,7 @@ def _unmapped(
     if had:
         return had
     counted = bool(recorded.mapping) or bool(recorded.overhead)
-    return [device_id for device_id, _ in bare] if counted and len(bare) == len(used) else []
+    return [device_id for device_id, _ in bare] if counted and len(bare) == len(results) else []
 
 
 def _probable_duplicates(

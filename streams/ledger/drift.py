@@ -17,6 +17,7 @@ from streams.ledger.mapping import SPELLING, Rules, UnknownAmountError, mapped, 
 from streams.ledger.objects import Objects
 from streams.ledger.pod import Pod, containers_of
 from streams.ledger.rebuilding import had_mapping
+from streams.ledger.versions import used
 
 #: Chooses the publication of a device by which a result is read.
 Choice: TypeAlias = Callable[[AllocationResult], DevicePublished | None]
@@ -180,8 +181,8 @@ def _is_misspelt(devices: list[DevicePublished | None]) -> bool:
 
 def _used(claim: ClaimObserved) -> list[AllocationResult]:
     """Return the results that count, a share that is listed twice once."""
-    used = {(r.device_id, r.share_id): r for r in reversed(claim.results) if not r.admin_access}
-    return list(reversed(used.values()))
+    found = {(r.device_id, r.share_id): r for r in reversed(used(claim))}
+    return list(reversed(found.values()))
 
 
 def _taken(view: View, result: AllocationResult) -> bool:
@@ -190,9 +191,9 @@ def _taken(view: View, result: AllocationResult) -> bool:
 
 def _unknown_amounts(view: View) -> bool:
     try:
-        for result in view.claim.results:
+        for result in used(view.claim):
             device = view.objects.publication(result.device_id)
-            if device is not None and not result.admin_access:
+            if device is not None:
                 mapped(members_of(device, "exact"), result, "exact")
     except UnknownAmountError:
         return True

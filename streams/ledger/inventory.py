@@ -14,7 +14,7 @@ from streams.ledger.findings import OUT_OF_RANGE, Findings
 from streams.ledger.mapping import bucket_of
 from streams.ledger.objects import Objects
 from streams.ledger.rebuilding import done_ms, fell, is_present, is_settled
-from streams.ledger.versions import Item
+from streams.ledger.versions import Item, used
 
 _ONE: Final = 10**9
 
@@ -139,7 +139,7 @@ def find_device(objects: Objects, device_id: str) -> Findings:
         if published.node_allocatable_shape == "unknown":
             detail = next(iter(published.unknown_fields), "its node-allocatable data is not understood whole")
             found.hold("shape_unknown", device_id, published.observed_at_ms, detail)
-    holders = [objects.claims[uid] for uid in sorted(objects.holders.get(device_id, ()))]
+    holders = objects.contenders(device_id)
     if holders:
         _use(found, objects, device_id, holders)
     return found
@@ -163,10 +163,7 @@ def _use(found: Findings, objects: Objects, device_id: str, holders: list[ClaimO
     device = objects.publication(device_id)
     bucket = bucket_of(device.numa) if device is not None else NUMA_UNKNOWN
     results = [
-        (claim, result)
-        for claim in holders
-        for result in claim.results
-        if result.device_id == device_id and not result.admin_access
+        (claim, result) for claim in holders for result in used(claim) if result.device_id == device_id
     ]
     bearer, first = results[0]
     one = {f"{_prefix(first)}:devices": _ONE}

@@ -9,6 +9,7 @@ from sickbay.facts import ClaimObserved, DevicePublished
 from streams.ledger.findings import Findings
 from streams.ledger.mapping import bucket_of
 from streams.ledger.objects import Objects
+from streams.ledger.versions import used
 
 
 def find(found: Findings, objects: Objects, claim: ClaimObserved, attributes: Sequence[str]) -> None:
@@ -44,9 +45,7 @@ def find(found: Findings, objects: Objects, claim: ClaimObserved, attributes: Se
 def _devices(objects: Objects, claim: ClaimObserved, requests: Sequence[str]) -> list[DevicePublished]:
     """Return the devices that a claim got for some of its requests, for all when none is named."""
     found = []
-    for result in claim.results:
-        if result.admin_access:
-            continue
+    for result in used(claim):
         name = f"{result.request}/{result.subrequest}" if result.subrequest else result.request
         device = objects.publication(result.device_id)
         if device is not None and (not requests or name in requests or result.request in requests):

@@ -31,6 +31,7 @@ from streams.ledger.versions import (
     has_history,
     is_ended,
     pods_of,
+    used,
 )
 
 #: What is looked at as one: ``("claim", uid)`` and the like.
@@ -130,13 +131,29 @@ class Objects:
         device = self.publication(device_id)
         return not device.allow_multiple if device is not None else not share_id
 
-    def is_taken(self, claim: ClaimObserved, result: AllocationResult) -> bool:
-        """Whether another claim has the device, which cannot be shared; one that a Pod uses comes before one that waits."""
-        holders = self.holders.get(result.device_id, ())
-        if len(holders) < 2 or not self.exclusive(result.device_id, result.share_id):
+    def is_contested(self, device_id: str) -> bool:
+        """Whether several claims hold a device that cannot be shared, or that one of them holds as if it could not."""
+        holders = self.holders.get(device_id, ())
+        if len(holders) < 2:
             return False
-        bearer = min(holders, key=lambda uid: (not self.linked(self.claims[uid]), uid))
-        return bearer != claim.claim_uid
+        device = self.publication(device_id)
+        if device is not None:
+            return not device.allow_multiple
+        results = (result for uid in holders for result in used(self.claims[uid]))
+        return any(result.device_id == device_id and not result.share_id for result in results)
+
+    def contenders(self, device_id: str) -> list[ClaimObserved]:
+        """Return the claims that hold a device, by uid; of one that is contested, those that a Pod uses come first."""
+        found = [self.claims[uid] for uid in sorted(self.holders.get(device_id, ()))]
+        if self.is_contested(device_id):
+            found.sort(key=lambda claim: not self.linked(claim))
+        return found
+
+    def is_taken(self, claim: ClaimObserved, result: AllocationResult) -> bool:
+        """Whether another claim has the device, which cannot be shared."""
+        if not self.exclusive(result.device_id, result.share_id) or not self.is_contested(result.device_id):
+            return False
+        return self.contenders(result.device_id)[0].claim_uid != claim.claim_uid
 
     def allocated_ms(self, claim: ClaimObserved) -> int:
         """Return when the allocation that a claim has was seen first."""
@@ -320,21 +337,15 @@ class Objects:
         kept = self.kept.get(source)
         if kept is None or kept.newest.at_ms >= before_ms or not is_ended(kept.newest.fact):
             return
-        if source[0] == "pool":
-            self.pools.discard((source[1], source[2]))
-        else:
-            self._forget_device(source[1], kept.newest.fact)
-        del self.kept[source]
+        self._drop(source, kept.newest.fact)
         self.dirty.add(source)
 
-    def rivals(self, claims: set[str]) -> set[str]:
-        """Return the claims that hold a device together with one of these, though it cannot be shared."""
-        found: set[str] = set()
-        for uid in claims & self.claims.keys():
-            for result in self.claims[uid].results:
-                holders = self.holders.get(result.device_id, ())
-                if len(holders) > 1 and self.exclusive(result.device_id, result.share_id):
-                    found |= holders
+    def contested(self, claims: set[str]) -> set[Unit]:
+        """Return the contested devices that one of these claims holds, and every claim that holds one of those."""
+        devices = {r.device_id for uid in claims & self.claims.keys() for r in used(self.claims[uid])}
+        found: set[Unit] = set()
+        for device_id in filter(self.is_contested, devices):
+            found |= {("device", device_id), *(("claim", uid) for uid in self.holders[device_id])}
         return found
 
     def units(self) -> set[Unit]:
@@ -351,30 +362,36 @@ class Objects:
             newest = kept.newest
             if len(kept.items) > 1:
                 kept.trim(cut_ms)
-            if newest.at_ms >= cut_ms or not is_ended(newest.fact):
+            if newest.at_ms >= cut_ms or not is_ended(newest.fact) or self._is_held(source):
                 continue
-            if source[0] == "pool" and self._in_use(source[1], source[2]):
+            if isinstance(newest.fact, WatchGapFound) and newest.fact.to_ms >= cut_ms:
                 continue
-            if isinstance(newest.fact, WatchGapFound):
-                if newest.fact.to_ms >= cut_ms:
-                    continue
-                del self.gaps[source[1]]
-            if source[0] == "pool":
-                self.pools.discard((source[1], source[2]))
-            if source[0] == "device":
-                if self.holders.get(source[1]):
-                    continue
-                self._forget_device(source[1], newest.fact)
-            del self.kept[source]
+            self._drop(source, newest.fact)
             gone.append((source, newest.version, newest.at_ms))
         return gone
 
-    def _in_use(self, driver: str, pool: str) -> bool:
-        """Whether a claim has a device of the pool."""
-        return any(r.driver == driver and r.pool == pool for c in self.claims.values() for r in c.results)
+    def _is_held(self, source: Source) -> bool:
+        """Whether a claim holds the device, or a device of the pool."""
+        match source:
+            case ("device", device_id):
+                return device_id in self.holders
+            case ("pool", driver, pool):
+                return (driver, pool) in self.by_pool
+            case _:
+                return False
 
-    def _forget_device(self, device_id: str, fact: Fact) -> None:
-        _index(self.namesakes, _names(fact), device_id, add=False)
+    def _drop(self, source: Source, fact: Fact) -> None:
+        """Forget a source and what is kept beside it; ``fact`` is its newest."""
+        match source:
+            case ("gap", watched):
+                del self.gaps[watched]
+            case ("pool", driver, pool):
+                self.pools.discard((driver, pool))
+            case ("device", device_id):
+                _index(self.namesakes, _names(fact), device_id, add=False)
+            case _:
+                pass
+        del self.kept[source]
 
 
 def _names(fact: Fact | None) -> tuple[str, str]:

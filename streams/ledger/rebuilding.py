@@ -14,7 +14,7 @@ from typing import Final
 from sickbay.facts import AllocationResult, ClaimObserved, DevicePublished, PoolObserved
 from streams.ledger.findings import NEVER
 from streams.ledger.objects import Objects
-from streams.ledger.versions import Item
+from streams.ledger.versions import Item, used
 
 #: Moments that are looked at; a pool that changes more often stays on hold.
 _MOMENTS_LIMIT: Final = 2_000
@@ -87,7 +87,7 @@ class _Look:
     def moments(self, from_ms: int) -> list[int]:
         """Return the times from ``from_ms`` on at which something may have changed."""
         found = {item.at_ms for item in self._items}
-        devices = {result.device_id for claim in self._claims for result in _used(claim)}
+        devices = {result.device_id for claim in self._claims for result in used(claim)}
         found |= {item.at_ms for device in devices for item in self._objects.items("device", device)}
         return sorted(at_ms for at_ms in found if at_ms >= from_ms)[:_MOMENTS_LIMIT]
 
@@ -104,9 +104,9 @@ class _Look:
         return not any(self._is_wrong(claim, at_ms) for claim in self._claims)
 
     def _is_wrong(self, claim: ClaimObserved, at_ms: int) -> bool:
-        used = _used(claim)
+        results = used(claim)
         bare = 0
-        for result in used:
+        for result in results:
             items = [i for i in self._objects.items("device", result.device_id) if i.at_ms <= at_ms]
             device = items[-1].fact if items else None
             if not isinstance(device, DevicePublished):
@@ -117,10 +117,10 @@ class _Look:
                 if self._of_pool(result) and had_mapping(items, self._objects.allocated_ms(claim)):
                     return True
         return (
-            bool(used)
-            and bare == len(used)
+            bool(results)
+            and bare == len(results)
             and self._counted(claim.claim_uid)
-            and any(map(self._of_pool, used))
+            and any(map(self._of_pool, results))
         )
 
 
@@ -133,10 +133,6 @@ def had_mapping(items: list[Item], since_ms: int) -> bool:
         and end_ms > since_ms
         for item, end_ms in zip(items, ends, strict=True)
     )
-
-
-def _used(claim: ClaimObserved) -> list[AllocationResult]:
-    return [result for result in claim.results if not result.admin_access]
 
 
 def _newest(items: list[Item], at_ms: int) -> Item | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from sickbay.facts import (
+    AllocationResult,
     ClaimGone,
     ClaimObserved,
     ClaimsGateRequested,
@@ -103,6 +104,11 @@ def allocation_of(claim: ClaimObserved) -> object:
     return claim.allocated_at, tuple(
         (result.device_id, result.share_id, result.request, result.subrequest) for result in claim.results
     )
+
+
+def used(claim: ClaimObserved) -> list[AllocationResult]:
+    """Return the results of a claim that use a device; admin access does not."""
+    return [result for result in claim.results if not result.admin_access]
 
 
 def pods_of(claim: ClaimObserved) -> frozenset[str]:

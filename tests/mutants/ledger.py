@@ -52,7 +52,7 @@ LEDGER_MUTANTS: Final = (
     Mutant(
         "two claims of one exclusive device both count",
         "streams/ledger/objects.py",
-        "        return bearer != claim.claim_uid",
+        "        return self.contenders(result.device_id)[0].claim_uid != claim.claim_uid",
         "        return False",
         (f"{TABLES}test_a_device_that_two_claims_hold_maps_its_resources_once",),
     ),
@@ -260,5 +260,19 @@ LEDGER_MUTANTS: Final = (
         "    amount = _reading(view, pod)",
         "    amount = _reading(view, pod if pod in view.pods else None)",
         (f"{DRIFT}test_an_overhead_that_a_stranger_records_is_not_explained_by_the_mapping",),
+    ),
+    Mutant(
+        "the smaller uid has the device, used or not",
+        "streams/ledger/objects.py",
+        "            found.sort(key=lambda claim: not self.linked(claim))",
+        "            pass",
+        (f"{TABLES}test_every_book_gives_a_device_to_the_claim_that_a_pod_uses",),
+    ),
+    Mutant(
+        "a rebuilding waits for what nobody counted",
+        "streams/ledger/books.py",
+        'any(book == "recorded"',
+        'all(book == "recorded"',
+        (f"{VERDICT}test_a_device_without_any_mapping_keeps_a_rebuilding_open_only_if_it_was_counted",),
     ),
 )

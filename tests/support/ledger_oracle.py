@@ -408,7 +408,10 @@ class World:
             self._use(device_id, holders)
 
     def _use(self, device_id, holders):
-        device, first = self.last(device_id), holders[0][1]
+        device = self.last(device_id)
+        if any(self.exclusive(r) for _, r in holders):
+            holders = sorted(holders, key=lambda held: not self.pods_of(self.claims[held[0]]))
+        first = holders[0][1]
         prefix, bucket = f"{first.driver}/{first.pool}:", numa_of(device)
         alone = [(uid, r) for uid, r in holders if self.exclusive(r)]
         whole = {(f"{prefix}devices", bucket): Fraction(1)}

@@ -414,6 +414,38 @@ def test_a_device_that_two_claims_hold_maps_its_resources_once():
     assert ["u2"] == [contender for book, _, contender in run.refused() if book == "derived"]
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
+def test_every_book_gives_a_device_to_the_claim_that_a_pod_uses(order):
+    """The other claim has the smaller uid and waits; in each book it is the one that is refused, and once its Pod is there too it is not."""
+    facts = (
+        f.published(AT, 1, f.GPU, "g", shape="1.36", node_allocatable={"cpu": {"allocationMultiplier": "2"}}),
+        f.claim(AT, 2, "c", f.result(f.GPU, "g"), uid="u1", pods=("a",)),
+        f.claim(AT, 3, "d", f.result(f.GPU, "g"), uid="u2", pods=("b",)),
+        f.pod(AT, 4, "b", claims=("d",)),
+    )
+    run = Run().each([facts[place] for place in order])
+
+    assert [("devices", "u1")] == [(book, contender) for book, _, contender in run.refused()]
+    assert ["ml/d"] == holders_of(run, "g")
+    assert {"cpu": 2} == run.requested("derived")
+
+    run.step(f.pod(AT, 5, "a", claims=("c",)))
+
+    assert {("devices", "u2"), ("derived", "u2")} == {(book, uid) for book, _, uid in run.refused()}
+    assert ["ml/c"] == holders_of(run, "g")
+
+
+def holders_of(run, device):
+    """Whose a device is in the books of devices and counters."""
+    return sorted(
+        {
+            f"{e.namespace}/{e.claim}"
+            for (book, key), e in run.entries.items()
+            if book in ("devices", "counters") and key.startswith("use/") and key.endswith(device)
+        }
+    )
+
+
 def test_an_unknown_claim_stands_under_its_pod_and_never_under_the_name_alone():
     run = Run()
     for number, name in enumerate(("a", "b"), 1):

@@ -273,6 +273,33 @@ def test_new_claims_wait_for_pool_device_mapping_and_generation_in_this_order_af
         assert expected == run.reasons(), facts
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_device_without_any_mapping_keeps_a_rebuilding_open_only_if_it_was_counted(recorded):
+    """The scheduler wrote down an amount, so the driver that is back has yet to say where it comes from."""
+    told = (f.entry("d", {"cpu": "1"}),) if recorded else None
+    run = start(
+        f.published(AT, 5, f.GPU, "h"),
+        f.claim(AT, 6, "d", f.result(f.GPU, "h"), uid="u-d", pods=("b",)),
+        f.pod(AT, 7, "b", claims=("d",), node_allocatable=told),
+    )
+    run.step(
+        f.pool(LATER, 20, f.GPU, effective=None, newest=None, complete=False), f.pool(LATER + 1, 21, f.GPU)
+    )
+    run.until(LATER + 1 + LEDGER.rebuild_settle_ms)
+
+    assert recorded == ("driver_rebuilding" in run.reasons())
+
+
+def test_a_claim_misses_nothing_of_a_pool_that_ended_before_the_horizon():
+    """It may be forgotten by then, so a claim that comes finds the same as if it were."""
+    run = start(f.pool(AT, 20, f.CPU), f.pool(AT + 1, 21, f.CPU, effective=None, newest=None, complete=False))
+    run.until(AT + f.DAY)
+    run.step(f.claim(AT + f.DAY, 30, "d", f.result(f.CPU, "d0"), uid="u-d", pods=("a",)))
+
+    assert set() == run.reasons()
+    assert run.dump() == run.reopened().dump()
+
+
 def test_a_pool_that_is_incomplete_again_starts_the_wait_anew():
     run = start(f.pool(LATER, 20, f.GPU, effective=None, newest=None, complete=False))
     run.step(f.pool(LATER + 1_000, 21, f.GPU))
