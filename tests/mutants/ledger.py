@@ -45,8 +45,8 @@ LEDGER_MUTANTS: Final = (
     Mutant(
         "admin access maps node resources",
         "streams/ledger/claims.py",
-        "        if result.admin_access:\n            continue\n        device = ",
-        "        device = ",
+        "    for result in used(claim):\n        device = ",
+        "    for result in claim.results:\n        device = ",
         (f"{CASES}test_c38_admin_access_uses_nothing",),
     ),
     Mutant(
