@@ -104,18 +104,6 @@ def refuse(parked: Parked) -> None:
     raise ValueError(f"{parked.place}: {parked.reason}")
 
 
-def policy_fact(at_ms: int) -> PolicyChanged:
-    """Return the default policy as the fact that puts it in force."""
-    policy = Policy()
-    return PolicyChanged(
-        node="",
-        observed_at_ms=at_ms,
-        policy_version=policy.version,
-        policy_hash=policy.hash(),
-        document=policy.canonical(),
-    )
-
-
 def prepare(folder: Path) -> None:
     """Write the facts of the recording, by slot, and the log records that become of them."""
     slots: list[Slot] = []
@@ -155,7 +143,7 @@ def _records(slots: list[Slot]) -> list[list[_StoredRecord]]:
         PARTITIONS,
         lambda records: batches.append([(r.partition, r.offset, r.data) for r in records]),
     )
-    fold.policy(policy_fact(slots[0][0]))
+    fold.policy(PolicyChanged.to(Policy(), slots[0][0]))
     for to_ms, facts in slots:
         fold.slot(list(facts), to_ms)
     fold.flush()

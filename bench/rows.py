@@ -22,7 +22,6 @@ from inputs import (
     frames,
     ledger_facts_for,
     lines,
-    policy_fact,
     prepare,
     recording,
     refuse,
@@ -34,7 +33,7 @@ from inputs import (
 from ingest.diff import Mirror
 from ingest.recording import read_recordings
 from sickbay.cli.folding import Fold
-from sickbay.facts import Tick
+from sickbay.facts import PolicyChanged, Tick
 from sickbay.policy import Policy
 from streams.partition import Partition
 
@@ -101,7 +100,7 @@ def _fold(slots: list[Slot]) -> Result:
     late, total = share_late(slots)
     partitions = [Partition(number) for number in range(PARTITIONS)]
     for partition in partitions:
-        partition.step(policy_fact(slots[0][0]))
+        partition.step(PolicyChanged.to(Policy(), slots[0][0]))
     prepared = routed(slots)
     with Clock() as clock:
         for to_ms, facts in prepared:
@@ -149,7 +148,7 @@ def log(folder: Path) -> Result:
     slots = slots_of(folder)
     fold_of_all = Fold(range(PARTITIONS), PARTITIONS, len)
     with Clock() as clock:
-        fold_of_all.policy(policy_fact(slots[0][0]))
+        fold_of_all.policy(PolicyChanged.to(Policy(), slots[0][0]))
         for to_ms, facts in slots:
             fold_of_all.slot(facts, to_ms)
         fold_of_all.flush()

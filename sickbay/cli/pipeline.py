@@ -121,7 +121,7 @@ class Replay:
             end_ms = on_grid(at_ms)
             if slot_end_ms is None:
                 slot_end_ms = end_ms
-                folds.policy(self._policy_fact(self._options.from_ms or at_ms))
+                folds.policy(PolicyChanged.to(self._options.policy, self._options.from_ms or at_ms))
             elif end_ms > slot_end_ms or len(slot) >= _SLOT_FACTS_LIMIT:
                 self._slot(folds, slot, slot_end_ms)
                 slot = []
@@ -171,16 +171,6 @@ class Replay:
         while at_ms < to_ms and (self._breaker.open or self._breaker.adverse):
             self._slot(folds, [], at_ms)
             at_ms += TICK_MS
-
-    def _policy_fact(self, at_ms: int) -> PolicyChanged:
-        policy = self._options.policy
-        return PolicyChanged(
-            node="",
-            observed_at_ms=at_ms,
-            policy_version=policy.version,
-            policy_hash=policy.hash(),
-            document=policy.canonical(),
-        )
 
     def _facts(self) -> Iterator[tuple[int, list[Fact]]]:
         """Yield ``(time, facts)`` of each frame that is wanted, never going back in time by more than the frame says."""

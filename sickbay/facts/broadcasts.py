@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from sickbay.facts.base import Fact
+from sickbay.policy import Policy
 
 
 class Tick(Fact, frozen=True, kw_only=True):
@@ -112,6 +113,18 @@ class PolicyChanged(Fact, frozen=True, kw_only=True):
     policy_hash: str
     document: str
     actor: str = "sickbay"
+
+    @classmethod
+    def to(cls, policy: Policy, at_ms: int, partition: int = 0) -> PolicyChanged:
+        """Return the fact that puts a policy in force."""
+        return cls(
+            node="",
+            observed_at_ms=at_ms,
+            partition=partition,
+            policy_version=policy.version,
+            policy_hash=policy.hash(),
+            document=policy.canonical(),
+        )
 
     @property
     def subject(self) -> str:

@@ -137,14 +137,7 @@ def node_gone(at_ms, rv, uid="node-uid-1"):
 
 
 def policy_changed(at_ms, policy, partition=0):
-    return PolicyChanged(
-        node="",
-        observed_at_ms=at_ms,
-        partition=partition,
-        policy_version=policy.version,
-        policy_hash=policy.hash(),
-        document=policy.canonical(),
-    )
+    return PolicyChanged.to(policy, at_ms, partition)
 
 
 def tick(at_ms):

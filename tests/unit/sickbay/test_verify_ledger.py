@@ -18,22 +18,10 @@ from streams.partition import Partition
 HOUR_MS = 3_600_000
 
 
-def policy_fact():
-    policy = Policy()
-    return PolicyChanged(
-        node="",
-        partition=0,
-        observed_at_ms=HOUR_MS,
-        policy_version=policy.version,
-        policy_hash=policy.hash(),
-        document=policy.canonical(),
-    )
-
-
 def stored(path, *facts, tamper=lambda decision: [decision]):
     """A store of one partition that holds facts and what they lead to, each decision as ``tamper`` leaves it."""
     history, partition = History(1), Partition(0)
-    for fact in (policy_fact(), *facts):
+    for fact in (PolicyChanged.to(Policy(), HOUR_MS), *facts):
         envelope = history.fact(fact)
         decisions = [told for decision in partition.step(fact) for told in tamper(decision)]
         history.decide(envelope, *decisions)
