@@ -306,7 +306,7 @@ def _holds(
     ]
     if missing:
         found.hold("slice_missing", scope, _since(objects, missing, at_ms), ", ".join(missing))
-    unmapped = _unmapped(objects, results, recorded, objects.allocated_ms(claim))
+    unmapped = _unmapped(objects, results, recorded, objects.allocated(claim).at_ms)
     if unmapped:
         found.hold("mapping_missing", scope, _since(objects, unmapped, at_ms), ", ".join(unmapped))
 

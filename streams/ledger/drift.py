@@ -158,7 +158,7 @@ def _uncounted(view: View, pods: list[Pod], amount: Callable[[Rules, Choice], Na
 def _lost_mapping(view: View, devices: list[DevicePublished | None]) -> bool:
     """Whether a device lost the mapping that it had, or none of them has one."""
     bare = [d for d in devices if d is not None and d.node_allocatable_shape is None]
-    since_ms = view.objects.allocated_ms(view.claim)
+    since_ms = view.objects.allocated(view.claim).at_ms
     had = any(had_mapping(view.objects.items("device", device.device_id), since_ms) for device in bare)
     return had or (bool(bare) and len(bare) == len(devices))
 

@@ -22,17 +22,7 @@ from sickbay.facts import (
     WatchGapFound,
 )
 from streams.ledger.pod import Pod
-from streams.ledger.versions import (
-    Item,
-    Kept,
-    Source,
-    Version,
-    allocation_of,
-    has_history,
-    is_ended,
-    pods_of,
-    used,
-)
+from streams.ledger.versions import Item, Kept, Source, Version, has_history, is_ended, pods_of, used
 
 #: What is looked at as one: ``("claim", uid)`` and the like.
 Unit: TypeAlias = tuple[str, ...]
@@ -98,7 +88,7 @@ class Objects:
         if not isinstance(fact, NodeLeaseLapsed):
             return None
         node = self.kept.get(("node",))
-        is_newer = node is not None and self.node is not None and fact.observed_at_ms < node.since_ms
+        is_newer = node is not None and self.node is not None and fact.observed_at_ms < node.since.at_ms
         return None if is_newer else fact
 
     def drivers(self) -> tuple[str, ...]:
@@ -155,10 +145,9 @@ class Objects:
             return False
         return self.contenders(result.device_id)[0].claim_uid != claim.claim_uid
 
-    def allocated_ms(self, claim: ClaimObserved) -> int:
-        """Return when the allocation that a claim has was seen first."""
-        kept = self.kept.get(("claim", claim.claim_uid))
-        return kept.since_ms if kept is not None else claim.observed_at_ms
+    def allocated(self, claim: ClaimObserved) -> Item:
+        """Return the first version of a claim that has the allocation that it has now."""
+        return self.kept["claim", claim.claim_uid].since
 
     def linked(self, claim: ClaimObserved) -> list[Pod]:
         """Return the Pods that count here and that a claim belongs to, by uid."""
@@ -188,14 +177,8 @@ class Objects:
 
     def not_skipped(self, claim: ClaimObserved, pods: list[Pod]) -> list[Pod]:
         """Return the Pods for which the 1.36 scheduler counted a claim: consumers already when the allocation was made."""
-        first, allocation = claim, None
-        for item in reversed(self.items("claim", claim.claim_uid)):
-            if not isinstance(item.fact, ClaimObserved):
-                break
-            allocation = allocation_of(item.fact) if allocation is None else allocation
-            if allocation_of(item.fact) != allocation:
-                break
-            first = item.fact
+        first = self.allocated(claim).fact
+        assert isinstance(first, ClaimObserved)
         consumers = pods_of(first)
         if len(consumers) < len(first.consumers):  # held by a group of Pods, whose members are not named
             return pods

@@ -114,7 +114,7 @@ class _Look:
                     return True
             elif device.node_allocatable_shape is None:
                 bare += 1
-                if self._of_pool(result) and had_mapping(items, self._objects.allocated_ms(claim)):
+                if self._of_pool(result) and had_mapping(items, self._objects.allocated(claim).at_ms):
                     return True
         return (
             bool(results)

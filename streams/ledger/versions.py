@@ -85,7 +85,7 @@ def _essence(fact: Fact) -> object:
     """Return what a history is kept for; a version that only repeats it may be forgotten."""
     match fact:
         case ClaimObserved():
-            return allocation_of(fact)
+            return _allocation_of(fact)
         case NodeObserved():
             return fact.node_uid
         case DevicePublished():
@@ -99,7 +99,7 @@ def _essence(fact: Fact) -> object:
             return None
 
 
-def allocation_of(claim: ClaimObserved) -> object:
+def _allocation_of(claim: ClaimObserved) -> object:
     """Return what tells one allocation of a claim from the next."""
     return claim.allocated_at, tuple(
         (result.device_id, result.share_id, result.request, result.subrequest) for result in claim.results
@@ -130,15 +130,14 @@ class Kept:
         return self.items[-1]
 
     @property
-    def since_ms(self) -> int:
-        """Since when the newest version says in essence what it says, without a break."""
-        newest = self.items[-1]
-        since_ms = newest.at_ms
+    def since(self) -> Item:
+        """The version from which on the object says in essence what it says now, without a break."""
+        newest = first = self.items[-1]
         for item in reversed(self.items):
             if type(item.fact) is not type(newest.fact) or item.essence != newest.essence:
                 break
-            since_ms = item.at_ms
-        return since_ms
+            first = item
+        return first
 
     def take(self, item: Item, cut_ms: int, *, history: bool) -> bool:
         """Take a version in, and forget what ``trim`` forgets; return whether anything is different."""
