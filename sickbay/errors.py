@@ -10,6 +10,7 @@ SickbayError
 │   ├── UnknownEventError     a kind that this build does not know
 │   └── UnsupportedSchemaError  a schema version newer than this build
 ├── StoreError            the database cannot be used (missing, read-only, full, other schema)
+├── ServiceError          Kafka or the API server cannot be reached, refuses, or is not as it must be
 ├── VerifyError           the log and what was derived from it disagree
 └── NotFoundError         a device, episode or view that does not exist
 
@@ -65,6 +66,12 @@ class StoreError(SickbayError):
     """The database cannot be used."""
 
     exit_code = 5
+
+
+class ServiceError(SickbayError):
+    """Kafka or the API server cannot be reached, refuses, or is not as it must be."""
+
+    exit_code = 7
 
 
 class VerifyError(SickbayError):
