@@ -13,6 +13,8 @@ import msgspec
 from sickbay.cloudevents import READ_BYTES_MAX, Headers, Message
 from sickbay.errors import CodecError
 
+#: Header of a record that was written again by `sickbay parked retry`: the place of its letter. No epoch discards it.
+RETRIED: Final = "sickbay-retried"
 #: Bytes kept of one value: base64 of it, with the rest, stays below the largest record.
 VALUE_BYTES_MAX: Final = 600_000
 

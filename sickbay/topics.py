@@ -64,7 +64,14 @@ class Topics:
             "max.message.bytes": "1048588",
         }
         # compacted only: a changelog with deletion loses state that nobody wrote lately (faust-streaming #597, #651)
-        newest = {"cleanup.policy": "compact", "max.message.bytes": "4194304"}
+        newest = {
+            "cleanup.policy": "compact",
+            "max.message.bytes": "4194304",
+            # only closed segments are compacted: small ones keep what a start must read close to what is live
+            "segment.bytes": "33554432",
+            "segment.ms": "600000",
+            "min.cleanable.dirty.ratio": "0.2",
+        }
         return (
             Topic(self.facts, partitions, log),
             Topic(self.decisions, partitions, log),

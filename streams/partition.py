@@ -7,8 +7,10 @@ rule is a function of the states alone, so a replay applies it alike.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
+
+import msgspec
 
 from sickbay.decisions import (
     LEDGER_ALERTS,
@@ -63,6 +65,25 @@ def _order(fact: ClaimsGateRequested) -> tuple[int, str]:
     return fact.observed_at_ms, fact.request_id
 
 
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What a partition keeps beside the states of its nodes."""
+
+    #: Hash to canonical document.
+    policies: dict[str, str]
+    policy_hash: str
+    breakers: dict[str, int]
+    heard: dict[str, tuple[int, bool]]
+    gates: dict[str, ClaimsGateRequested]
+    gaps: dict[str, WatchGapFound]
+    reported: dict[str, int]
+    adverse: dict[str, tuple[str, int, str]]
+
+
+def read_policies(header: Header) -> dict[str, Policy]:
+    """Return the policies of a header by their hash."""
+    return {key: policy_from_document(document) for key, document in header.policies.items()}
+
+
 class Partition:
     """The states of one partition's nodes."""
 
@@ -86,6 +107,10 @@ class Partition:
         self._reported: dict[str, int] = {}
         #: Device to (driver, when it turned, the incident that explains it).
         self._adverse: dict[str, tuple[str, int, str]] = {}
+        #: Scope of a breaker to the newest word on it: the same word again, late, changes nothing.
+        self._heard: dict[str, tuple[int, bool]] = {}
+        #: Nodes whose state changed since whoever keeps snapshots emptied it.
+        self.touched: set[str] = set()
 
     @property
     def due_ms(self) -> int:
@@ -141,7 +166,8 @@ class Partition:
         """Replay: take in a recorded fact or decision and decide nothing."""
         if isinstance(event, Decision):
             if isinstance(event, CensusTaken):
-                self._reported, self._adverse = dict(event.known), {}
+                if event.partition == self.number:  # the breaker's home hears those of the others too
+                    self._reported, self._adverse = dict(event.known), {}
             elif event.node in self.nodes:
                 self._replay_decision(event)
             return
@@ -173,10 +199,13 @@ class Partition:
                 self.policies[fact.policy_hash] = policy_from_document(fact.document)
                 self.policy_hash = fact.policy_hash
             case BreakerStateChanged():
-                if fact.open:
-                    self._breakers[fact.scope] = fact.observed_at_ms
-                else:
-                    self._breakers.pop(fact.scope, None)
+                word = (fact.observed_at_ms, fact.open)
+                if self._heard.get(fact.scope, (0, False)) <= word:
+                    self._heard[fact.scope] = word
+                    if fact.open:
+                        self._breakers[fact.scope] = fact.observed_at_ms
+                    else:
+                        self._breakers.pop(fact.scope, None)
             case ClaimsGateRequested() if fact.partition is not None:
                 known = self._gates.get(fact.scope)
                 if known is None or _order(known) < _order(fact):
@@ -210,6 +239,7 @@ class Partition:
         return state
 
     def _note(self, name: str, state: NodeState) -> None:
+        self.touched.add(name)
         due_ms = self._due_ms(name)
         if due_ms < NEVER and self._noted_ms.get(name) != due_ms:
             self._noted_ms[name] = due_ms
@@ -221,6 +251,49 @@ class Partition:
             self._known += counts
             self._known -= self._known_by_node.get(name, Counter())
             self._known_by_node[name] = counts
+
+    def knows(self, fact: Fact) -> bool:
+        """Whether a fact of this identity was taken in already and is still remembered.
+
+        A repeat may carry a later time than the first; taken in, it would move time on and say so under an id that the log has.
+        """
+        state = self.nodes.get(fact.node)
+        if state is None or getattr(fact, "partition", None) is not None:
+            return False
+        books = self.ledgers.get(fact.node)
+        return state.timeline.knows(fact) or (books is not None and books.knows(fact))
+
+    def header(self) -> Header:
+        """Return what the partition keeps beside the states of its nodes."""
+        return Header(
+            policies={key: policy.canonical() for key, policy in sorted(self.policies.items())},
+            policy_hash=self.policy_hash,
+            breakers=dict(sorted(self._breakers.items())),
+            heard=dict(sorted(self._heard.items())),
+            gates=dict(sorted(self._gates.items())),
+            gaps=dict(sorted(self._gaps.items())),
+            reported=dict(sorted(self._reported.items())),
+            adverse=dict(sorted(self._adverse.items())),
+        )
+
+    @classmethod
+    def restored(
+        cls, number: int, header: Header, nodes: Mapping[str, NodeState], ledgers: Mapping[str, LedgerState]
+    ) -> Partition:
+        """Return the partition whose header and states these are; ``policies`` of the states must be those of the header."""
+        partition = cls(number)
+        partition.policies = read_policies(header)
+        partition.policy_hash = header.policy_hash
+        partition._breakers, partition._heard = dict(header.breakers), dict(header.heard)
+        partition._gates, partition._gaps = dict(header.gates), dict(header.gaps)
+        partition._reported, partition._adverse = dict(header.reported), dict(header.adverse)
+        for name, state in nodes.items():
+            partition.nodes[name] = state
+            if name in ledgers:
+                partition.ledgers[name] = ledgers[name]
+            partition._note(name, state)
+        partition.touched.clear()
+        return partition
 
     @property
     def is_settled(self) -> bool:

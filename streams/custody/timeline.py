@@ -166,6 +166,20 @@ class Timeline:
         self.pending.append(entry)
         self.retained += 1
 
+    def knows(self, fact: Fact) -> bool:
+        """Whether this version of the fact's source is retained, is the last one in the base, or was remembered as seen."""
+        found = source_of(fact)
+        if found is None:
+            return False
+        source, version = found
+        log = self.logs.get(source)
+        if log:
+            position = bisect_left(log, version, key=lambda e: e.version)
+            if position < len(log) and log[position].version == version:
+                return True
+        floor = self.floors.get(source)
+        return (floor is not None and floor[0] == version) or found in self.seen
+
     def _too_late(self, fact: Fact, source: Source, version: Version) -> None:
         identity = (source, version)
         if identity in self.seen:

@@ -145,6 +145,16 @@ class LedgerState:
         self.books.look(self.cut_ms)
         self.trim_if_full()
 
+    def knows(self, fact: Fact) -> bool:
+        """Whether this version of the fact's source is kept, or was remembered when its object was forgotten."""
+        found = source_of(fact)
+        if found is None:
+            return False
+        kept = self.books.objects.kept.get(found[0])
+        return (
+            kept is not None and any(item.version == found[1] for item in kept.items)
+        ) or found in self.seen
+
     def settle(self) -> None:
         """Note that what was decided so far answers all that was seen, as in a log."""
         self.books.changed.clear()

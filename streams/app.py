@@ -1,0 +1,225 @@
+"""The Faust app of ``sickbay work``: at least once, one agent, one table.
+
+Never ``exactly_once``: faust-streaming 0.15 commits offsets while changelog records still wait in its buffer, so a worker that is
+killed loses table state, and a rebalance ends it (reference stack, 3). What is exact here is exact because answers are functions of
+the log: see ``streams.worker`` for what is put around Faust and why, and ``streams.agents`` for what must never be raised.
+
+Faust names the table's changelog itself; ``sickbay.topics`` declares it under that name, compacted only, and no topic is made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, cast
+
+import faust
+from faust.types import TP
+
+from sickbay.cloudevents import READ_BYTES_MAX, Message
+from sickbay.errors import ServiceError, SickbayError
+from sickbay.settings import KafkaSettings
+from streams.agents import facts_agent
+from streams.worker import PROGRESS_EVERY_MS, SNAPSHOT_EVERY_MS, Figures, Worker
+
+log: Final = logging.getLogger(__name__)
+
+#: How long a start may take without the table moving on: a recovery that waits for a record that compaction took away never ends
+#: by itself (faust-streaming #176, #597, #651).
+RECOVERY_TIMEOUT_S: Final = 300.0
+#: How long a stop may take: snapshots of all partitions, a commit, leaving the group.
+STOP_TIMEOUT_S: Final = 45.0
+#: A dead worker's partitions wait this long; Faust's own default is a minute.
+SESSION_TIMEOUT_S: Final = 10.0
+
+
+class FaustOutlet:
+    """What ``streams.worker`` needs, by Faust's producer and table."""
+
+    def __init__(self, app: faust.App, table: Any) -> None:
+        self._app = app
+        self._table = table
+
+    async def send(self, topic: str, partition: int, message: Message) -> Awaitable[object]:
+        sent: Awaitable[object] = await self._app.producer.send(
+            topic,
+            key=message.key,
+            value=message.value,
+            partition=partition,
+            timestamp=None,
+            headers=message.headers,
+        )
+        return sent
+
+    def put_state(self, partition: int, key: str, value: bytes | None) -> Awaitable[object]:
+        name = key.encode()
+        sent: Awaitable[object] = self._table.send_changelog(
+            partition, name, value, key_serializer="raw", value_serializer="raw"
+        )
+        if value is None:
+            self._table.data.pop(name, None)
+        else:
+            self._table.data[name] = value
+        return sent
+
+    def state(self, partition: int) -> Mapping[str, bytes]:
+        prefix = b"%d/" % partition
+        return {
+            key.decode(): value
+            for key, value in list(self._table.data.items())
+            if key.startswith(prefix) and value
+        }
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class LiveWorker:
+    """One worker process: a Faust app and what it folds.
+
+    ``security`` is what Faust calls credentials, ``None`` for plain text. ``store`` is ``memory://`` or ``rocksdb://``.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        figures: Figures,
+        *,
+        security: Any = None,
+        store: str = "memory://",
+        data_dir: Path | None = None,
+        snapshot_every_ms: int = SNAPSHOT_EVERY_MS,
+    ) -> None:
+        topics = settings.topics
+        self.app = faust.App(
+            topics.work_id,
+            broker=[f"kafka://{host}" for host in settings.bootstrap.split(",")],
+            broker_credentials=security,
+            store=store,
+            datadir=data_dir,
+            autodiscover=False,
+            web_enabled=False,
+            cython_optimizations=True,
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+            topic_partitions=settings.partitions,
+            processing_guarantee="at_least_once",
+            consumer_auto_offset_reset="earliest",
+            # one fetch covers idle partitions too, and a small one stalls the busy ones
+            consumer_max_fetch_size=16 * 1024 * 1024,
+            broker_session_timeout=SESSION_TIMEOUT_S,
+            broker_heartbeat_interval=1.0,
+            broker_rebalance_timeout=30.0,
+            broker_commit_interval=1.0,
+            producer_acks=-1,
+            producer_max_request_size=READ_BYTES_MAX,
+            producer_linger=0.002,
+            table_standby_replicas=1,
+            stream_wait_empty=False,
+        )
+        table = self.app.Table(
+            "state", partitions=settings.partitions, key_type=bytes, value_type=bytes, default=bytes
+        )
+        self.worker = Worker(
+            FaustOutlet(self.app, table),
+            topics,
+            settings.partitions,
+            figures,
+            snapshot_every_ms=snapshot_every_ms,
+        )
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        facts = self.app.topic(topics.facts, key_type=bytes, value_type=bytes, internal=False)
+        self.app.agent(facts, name="facts", concurrency=1)(facts_agent(self.worker, self._fail))
+        self.app.on_partitions_revoked.connect(self._revoked)
+        self._topics = topics
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def _revoked(self, _app: Any, *arguments: Any, signal: Any, **_: Any) -> None:
+        del signal
+        revoked: set[TP] = arguments[0]
+        self.worker.forget([tp.partition for tp in revoked if tp.topic == self._topics.facts])
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the table is recovered and records are taken."""
+        return bool(self._recovery.completed.is_set()) and not self.app.rebalancing
+
+    @property
+    def _recovery(self) -> Any:
+        return cast("Any", self.app.tables).recovery
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set; raises ServiceError when it cannot go on.
+
+        A stop writes a snapshot of every partition and commits, so the next start has nothing to fold again.
+        """
+        tasks: list[asyncio.Task[Any]] = []
+        try:
+            try:
+                async with asyncio.timeout(RECOVERY_TIMEOUT_S):
+                    await self.app.start()
+            except Exception as error:
+                raise ServiceError(f"the worker cannot start: {error!r}; is Kafka up?") from error
+            tasks = [
+                asyncio.create_task(stop.wait()),
+                asyncio.create_task(self._crashed()),
+                asyncio.create_task(self._progress()),
+                asyncio.create_task(self._recovered()),
+            ]
+            await asyncio.wait([*tasks, self._failed], return_when=asyncio.FIRST_COMPLETED)
+            for done in (*tasks, self._failed):
+                if done.done():
+                    done.result()
+            await self._settle()
+        except SickbayError:
+            raise
+        except Exception as error:
+            raise ServiceError(
+                f"the worker cannot go on: {error!r}; nothing is lost, start it again"
+            ) from error
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await self.app.stop()
+
+    async def _settle(self) -> None:
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await self.worker.snapshot()
+            await self.app.consumer.commit()
+
+    async def _progress(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_EVERY_MS / 1000)
+            await self.worker.tell_progress()
+
+    async def _crashed(self) -> None:
+        """Raise what Faust itself died of."""
+        await self.app.wait_until_stopped()
+        raise ServiceError(
+            f"Faust stopped: {self.app.crash_reason!r}; nothing is lost, start the worker again"
+        )
+
+    async def _recovered(self) -> None:
+        """Watch recoveries: raise when one does not move for too long."""
+        last, since = None, time.monotonic()
+        while True:
+            await asyncio.sleep(1.0)
+            recovery = self._recovery
+            now = (self.is_ready, sum(recovery.active_offsets.values() or [0]))
+            if self.is_ready or now != last:
+                last, since = now, time.monotonic()
+            elif time.monotonic() - since > RECOVERY_TIMEOUT_S:
+                raise ServiceError(
+                    f"the state in {self._topics.state} was not recovered within {RECOVERY_TIMEOUT_S:.0f} s:"
+                    f" {recovery.active_stats()}; look at the broker, then start again or with `sickbay work --rebuild`"
+                )

@@ -1,0 +1,386 @@
+"""The worker between a broker and ``streams.live``: what is taken, answered, kept and acknowledged, and in which order.
+
+Why it is not simply an agent with a table that is written for every event: a node's state is tens of kilobytes, so a write for
+each event would cost more than the fold, and no table write is atomic with the offset. So a partition's state is written as a
+snapshot now and then (``streams.snapshot``), and a record is acknowledged only once a snapshot holds it. Between two snapshots a
+crash costs nothing but folding again: the same records give the same answers. The order is always: answers acknowledged by the
+broker, pieces, manifest, old pieces away, records acknowledged.
+
+Nothing is raised for what a record holds: what cannot be folded is parked, and the partition goes on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from sickbay.cloudevents import (
+    FACTS_OFFSET,
+    INGEST_EPOCH,
+    OUTCOME,
+    PART,
+    Headers,
+    Message,
+    batches,
+    header,
+    single,
+    unpack,
+    whole_header,
+)
+from sickbay.deadletters import RETRIED, letter_message, of_record
+from sickbay.errors import CodecError, ServiceError
+from sickbay.topics import Topics
+from streams.live import Answer, Live, Record, read_record
+from streams.pieces import end_key, load_snapshot, manifest_key, pack, piece_key, position_of
+from streams.snapshot import dump_manifest, dump_node
+
+log: Final = logging.getLogger(__name__)
+
+#: Records between two snapshots of a partition, and the time between them: what a crash makes a worker fold again.
+SNAPSHOT_RECORDS: Final = 20_000
+SNAPSHOT_EVERY_MS: Final = 10_000
+#: Records of one partition that may have failed in the fold since the start: more is no poison but a broken build.
+FAILURES_MAX: Final = 100
+#: Answers of one partition that wait for the broker; more make the worker wait.
+WAITING_MAX: Final = 2_000
+#: How long the broker may take to acknowledge.
+ACKNOWLEDGE_TIMEOUT_S: Final = 120.0
+#: Pause after which a worker tells that it has nothing to say of the records since its last answer.
+PROGRESS_EVERY_MS: Final = 200
+#: Bytes of records that wait for a snapshot, for each partition.
+_HELD_BYTES_MAX: Final = 32 * 1024 * 1024
+
+
+class Delivered(NamedTuple):
+    """One record of the facts topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    #: Broker's time of the record, milliseconds since the epoch.
+    written_at_ms: int
+    #: Lets the broker's position move past the record.
+    acknowledge: Callable[[], object]
+
+
+class Outlet(Protocol):
+    """What a worker needs of a broker."""
+
+    async def send(self, topic: str, partition: int, message: Message) -> Awaitable[object]:
+        """Hand a record over; what is returned is done when the broker has it. May wait for room."""
+        ...
+
+    def put_state(self, partition: int, key: str, value: bytes | None) -> Awaitable[object]:
+        """Write a state piece, or remove it; as ``send``."""
+        ...
+
+    def state(self, partition: int) -> Mapping[str, bytes]:
+        """Return the state pieces of a partition as they were recovered and written."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Return a time that only goes on."""
+        ...
+
+
+class Figures(Protocol):
+    """Where a worker counts what it does; ``sickbay.operations.metrics`` has one."""
+
+    def folded(self, partition: int, events: int, decisions: int) -> None: ...
+
+    def parked(self, partition: int, reason: str) -> None: ...
+
+    def decided(self, partition: int, written_at_ms: int) -> None: ...
+
+    def standing(self, partition: int, position: int, time_ms: int) -> None: ...
+
+    def snapshotted(self, partition: int, position: int) -> None: ...
+
+    def breaker(self, scopes: Sequence[str]) -> None: ...
+
+
+@dataclass(slots=True)
+class _Held:
+    """One partition that this worker has."""
+
+    live: Live
+    #: Position of the last snapshot, and the pieces that it consists of.
+    cut: int = 0
+    pieces: dict[str, int] = field(default_factory=dict)
+    #: Records that are folded and in no snapshot yet, with what acknowledges them; kept whole, to fold them again after a failure.
+    held: deque[Delivered] = field(default_factory=deque)
+    held_bytes: int = 0
+    waiting: deque[Awaitable[object]] = field(default_factory=deque)
+    #: Position up to which the decisions topic tells.
+    told: int = 0
+    told_at_ms: int = 0
+    snapshot_at_ms: int = 0
+    #: Offsets that could not be folded.
+    poison: set[int] = field(default_factory=set)
+
+
+class Worker:
+    """The partitions that this process has, whatever the broker is."""
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        topics: Topics,
+        total: int,
+        figures: Figures,
+        *,
+        snapshot_every_ms: int = SNAPSHOT_EVERY_MS,
+        snapshot_records: int = SNAPSHOT_RECORDS,
+    ) -> None:
+        self._outlet = outlet
+        self._topics = topics
+        self._total = total
+        self._figures = figures
+        self._snapshot_every_ms = snapshot_every_ms
+        self._snapshot_records = snapshot_records
+        self._held: dict[int, _Held] = {}
+        self._turn = asyncio.Lock()
+        #: Records taken since the start; a liveness probe looks whether it moves.
+        self.taken = 0
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """Partition to the offset of its next facts record."""
+        return {number: held.live.position for number, held in self._held.items()}
+
+    def forget(self, partitions: Sequence[int]) -> None:
+        """Let go of partitions that another worker may have now; what it has of them is loaded anew if they come back."""
+        for number in partitions:
+            self._held.pop(number, None)
+
+    async def take(self, record: Delivered) -> None:
+        """Fold a record, answer it, and write a snapshot when it is time.
+
+        Raises ServiceError when the broker does not take what is said, or the topic has a hole: the process must end then, and
+        nothing that was not acknowledged counts.
+        """
+        async with self._turn:
+            held = self._held.get(record.partition)
+            if held is None or record.offset > held.live.position:
+                held = self._load(record.partition)
+            if record.offset < held.live.position:
+                self._again(held, record)
+                return
+            if record.offset > held.live.position:
+                raise ServiceError(
+                    f"{self._topics.facts}/{record.partition}: the state holds up to {held.live.position} and the next record is"
+                    f" {record.offset}: records between them are gone, and no state can be trusted without them; restore the topic,"
+                    " or start with `sickbay work --rebuild` once its hole is accepted"
+                )
+            await self._fold(held, record)
+            self.taken += 1
+            now_ms = self._outlet.monotonic_ms()
+            if (
+                len(held.held) >= self._snapshot_records
+                or held.held_bytes >= _HELD_BYTES_MAX
+                or now_ms - held.snapshot_at_ms >= self._snapshot_every_ms
+            ):
+                await self._snapshot(held)
+
+    @staticmethod
+    def _again(held: _Held, record: Delivered) -> None:
+        """A record that was folded came once more, after a rebalance: its first delivery can acknowledge nothing any more."""
+        if record.offset < held.cut:
+            record.acknowledge()
+            return
+        index = record.offset - held.held[0].offset if held.held else -1
+        if 0 <= index < len(held.held):
+            held.held[index] = record
+
+    # --- folding -----------------------------------------------------------------------------------------------------
+
+    async def _fold(self, held: _Held, record: Delivered) -> None:
+        held.held.append(record)
+        held.held_bytes += len(record.value or b"")
+        try:
+            read = self._read(record)
+            answer = held.live.take(record.offset, read)
+        except CodecError as error:
+            await self._park(held, record, str(error))
+            return
+        except Exception as error:
+            log.exception("partition %d offset %d cannot be folded", record.partition, record.offset)
+            self._undo(held, record)
+            await self._park(held, record, f"the fold failed: {error!r}")
+            return
+        self._figures.folded(record.partition, len(read.events), len(answer.decisions))
+        await self._answer(held, record, answer)
+
+    def _read(self, record: Delivered) -> Record:
+        retried = header(record.headers, RETRIED) is not None
+        epoch = None if retried else whole_header(record.headers, INGEST_EPOCH)
+        return read_record(unpack(record.value, record.headers), epoch, record.partition, self._total)
+
+    def _undo(self, held: _Held, poison: Delivered) -> None:
+        """Put the state together again as it was before a record that broke it halfway."""
+        held.poison.add(poison.offset)
+        if len(held.poison) > FAILURES_MAX:
+            raise ServiceError(
+                f"{self._topics.facts}/{poison.partition}: more than {FAILURES_MAX} records broke the fold; it is the build that is"
+                " broken: go back to the one before, and report it"
+            )
+        fresh = self._load(poison.partition)
+        held.live, held.cut, held.pieces = fresh.live, fresh.cut, fresh.pieces
+        self._held[poison.partition] = held
+        for known in held.held:
+            if held.live.position <= known.offset < poison.offset:
+                try:
+                    if known.offset in held.poison:
+                        held.live.skip(known.offset)
+                    else:
+                        held.live.take(known.offset, self._read(known))
+                except CodecError:
+                    held.live.skip(known.offset)
+
+    async def _park(self, held: _Held, record: Delivered, reason: str) -> None:
+        letter = of_record(
+            self._topics.facts,
+            record.partition,
+            record.offset,
+            record.key,
+            record.value,
+            record.headers,
+            reason,
+        )
+        await self._send(held, self._topics.parked, 0, letter_message(letter))
+        held.live.skip(record.offset)
+        self._figures.parked(record.partition, "unreadable" if record.offset not in held.poison else "fold")
+        await self._mark(held, record.offset, "parked")
+
+    async def _answer(self, held: _Held, record: Delivered, answer: Answer) -> None:
+        live, number = held.live, record.partition
+        if answer.outcome == "superseded":
+            await self._mark(held, record.offset, "superseded")
+            return
+        for partition, opened in answer.forwarded:
+            await self._send(held, self._topics.facts, partition, single(opened.envelope, opened.data))
+        if answer.decisions:
+            extra = [(FACTS_OFFSET, b"%d" % record.offset), (OUTCOME, b"taken")]
+            key = answer.decisions[0].envelope.stream_id or f"partition/{number}"
+            messages = batches(key, [(o.envelope, o.data) for o in answer.decisions], extra)
+            for index, message in enumerate(messages, 1):
+                if len(messages) > 1:
+                    message.headers.append((PART, b"%d/%d" % (index, len(messages))))
+                sent = await self._send(held, self._topics.decisions, number, message)
+            held.told, held.told_at_ms = live.position, self._outlet.monotonic_ms()
+            if isinstance(sent, asyncio.Future):
+                sent.add_done_callback(lambda _: self._figures.decided(number, record.written_at_ms))
+        self._figures.standing(number, live.position, live.time_ms)
+        if live.breaker is not None:
+            self._figures.breaker(sorted(live.breaker.open))
+
+    async def _mark(self, held: _Held, offset: int, outcome: str) -> None:
+        message = Message(
+            f"partition/{held.live.number}".encode(),
+            b"",
+            [
+                (FACTS_OFFSET, b"%d" % offset),
+                (OUTCOME, outcome.encode()),
+                ("content-type", b"application/json"),
+            ],
+        )
+        await self._send(held, self._topics.decisions, held.live.number, message)
+        held.told, held.told_at_ms = offset + 1, self._outlet.monotonic_ms()
+
+    async def tell_progress(self) -> None:
+        """Say of every partition that was silent for a while up to where it has folded."""
+        async with self._turn:
+            now_ms = self._outlet.monotonic_ms()
+            for held in list(self._held.values()):
+                if held.live.position > held.told and now_ms - held.told_at_ms >= PROGRESS_EVERY_MS:
+                    await self._mark(held, held.live.position - 1, "progress")
+
+    async def _send(self, held: _Held, topic: str, partition: int, message: Message) -> Awaitable[object]:
+        if len(held.waiting) >= WAITING_MAX:
+            await self._settled(held)
+        sent = await self._outlet.send(topic, partition, message)
+        held.waiting.append(sent)
+        return sent
+
+    async def _settled(self, held: _Held) -> None:
+        """Wait until the broker has everything that was said."""
+        waiting, held.waiting = held.waiting, deque()
+        await self._acknowledged(waiting)
+
+    @staticmethod
+    async def _acknowledged(waiting: Sequence[Awaitable[object]] | deque[Awaitable[object]]) -> None:
+        if not waiting:
+            return
+        try:
+            async with asyncio.timeout(ACKNOWLEDGE_TIMEOUT_S):
+                await asyncio.gather(*waiting)
+        except Exception as error:
+            raise ServiceError(
+                f"the broker did not take what was decided within {ACKNOWLEDGE_TIMEOUT_S:.0f} s: {error!r}; nothing is lost, start"
+                " the worker again once the broker is up"
+            ) from error
+
+    # --- snapshots ---------------------------------------------------------------------------------------------------
+
+    async def snapshot(self) -> None:
+        """Write a snapshot of every partition, as before a stop."""
+        async with self._turn:
+            for held in list(self._held.values()):
+                await self._snapshot(held)
+
+    async def _snapshot(self, held: _Held) -> None:
+        live = held.live
+        number, position = live.number, live.position
+        await self._settled(held)
+        touched, live.partition.touched = sorted(live.partition.touched), set()
+        pieces = dict(held.pieces)
+        writes: list[Awaitable[object]] = []
+        for name in touched:
+            pieces[name] = position
+            packed = pack(dump_node(live, name))
+            writes.append(self._outlet.put_state(number, piece_key(number, name, position), packed))
+            await asyncio.sleep(
+                0
+            )  # a node takes a millisecond: what the broker wants in between must not wait for all
+        await self._acknowledged(writes)
+        manifest = pack(dump_manifest(live, pieces))
+        await self._acknowledged([self._outlet.put_state(number, manifest_key(number, position), manifest)])
+        used = {piece_key(number, name, at) for name, at in pieces.items()}
+        # what stands at or after the position may belong to a worker that is further on
+        old = [
+            key
+            for key in self._outlet.state(number)
+            if key not in used and 0 <= position_of(number, key) < position
+        ]
+        await self._acknowledged([self._outlet.put_state(number, key, None) for key in sorted(old)])
+        # the last record of the partition must be none that compaction takes away, or a recovery waits for it (faust #176)
+        await self._acknowledged([self._outlet.put_state(number, end_key(number), b"%d" % position)])
+        held.pieces, held.cut = pieces, position
+        held.snapshot_at_ms = self._outlet.monotonic_ms()
+        while held.held and held.held[0].offset < position:
+            record = held.held.popleft()
+            held.held_bytes -= len(record.value or b"")
+            record.acknowledge()
+        self._figures.snapshotted(number, position)
+
+    def _load(self, number: int) -> _Held:
+        """Put a partition's state together from the newest whole snapshot."""
+        state = self._outlet.state(number)
+        held = _Held(Live(number, self._total), snapshot_at_ms=self._outlet.monotonic_ms())
+        newest = load_snapshot(state, number)
+        if newest is not None:
+            held.live, held.pieces = newest
+            if held.live.total != self._total:
+                raise ServiceError(
+                    f"the snapshot of partition {number} is one of {held.live.total}, and {self._topics.facts} has"
+                    f" {self._total}; a change of partitions needs a new prefix (docs/live.md)"
+                )
+            held.cut = held.told = held.live.position
+        self._held[number] = held
+        return held
