@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from faust.types import StreamT
 
@@ -25,7 +25,7 @@ def facts_agent(
 
     async def take_facts(stream: StreamT[Any]) -> None:
         failed = False
-        async for event in stream.noack().events():
+        async for event in cast("Any", stream).noack().events():
             if failed:
                 continue
             message = event.message

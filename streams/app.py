@@ -134,16 +134,14 @@ class LiveWorker:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         facts = self.app.topic(topics.facts, key_type=bytes, value_type=bytes, internal=False)
         self.app.agent(facts, name="facts", concurrency=1)(facts_agent(self.worker, self._fail))
-        self.app.on_partitions_revoked.connect(self._revoked)
+        cast("Any", self.app.on_partitions_revoked).connect(self._revoked)
         self._topics = topics
 
     def _fail(self, error: BaseException) -> None:
         if not self._failed.done():
             self._failed.set_exception(error)
 
-    async def _revoked(self, _app: Any, *arguments: Any, signal: Any, **_: Any) -> None:
-        del signal
-        revoked: set[TP] = arguments[0]
+    async def _revoked(self, _app: Any, revoked: set[TP], **_: Any) -> None:
         self.worker.forget([tp.partition for tp in revoked if tp.topic == self._topics.facts])
 
     @property

@@ -46,9 +46,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Piece(msgspec.Struct, frozen=True):
     custody: msgspec.Raw
-    ledger: msgspec.Raw | None
+    #: ``null`` for what is on no node.
+    ledger: msgspec.Raw
 
 
+_NOTHING: Final = b"null"
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 _read_manifest: Final = msgspec.json.Decoder(Manifest).decode
 _read_piece: Final = msgspec.json.Decoder(_Piece).decode
@@ -60,25 +62,24 @@ def dump_node(live: Live, name: str) -> bytes:
     return _encode(
         _Piece(
             msgspec.Raw(custody.dump(live.partition.nodes[name])),
-            None if books is None else msgspec.Raw(ledger.dump(books)),
+            msgspec.Raw(_NOTHING if books is None else ledger.dump(books)),
         )
     )
 
 
 def dump_manifest(live: Live, nodes: Mapping[str, int]) -> bytes:
     """Return the manifest that makes these pieces a snapshot of the partition as it stands."""
-    return _encode(
-        Manifest(
-            fold_version=FOLD_VERSION,
-            position=live.position,
-            partitions=live.total,
-            ingest_epoch=live.ingest_epoch,
-            time_ms=live.time_ms,
-            header=live.partition.header(),
-            breaker=live.breaker,
-            nodes=dict(sorted(nodes.items())),
-        )
+    manifest = Manifest(
+        fold_version=FOLD_VERSION,
+        position=live.position,
+        partitions=live.total,
+        ingest_epoch=live.ingest_epoch,
+        time_ms=live.time_ms,
+        header=live.partition.header(),
+        breaker=live.breaker,
+        nodes=dict(nodes),
     )
+    return _encode(msgspec.to_builtins(manifest, str_keys=True))
 
 
 def read_manifest(data: bytes) -> Manifest:
@@ -111,7 +112,8 @@ def restore(number: int, manifest: Manifest, pieces: Mapping[str, bytes]) -> Liv
         try:
             piece = _read_piece(pieces[name])
             state = custody.load(bytes(piece.custody), policies)
-            books = None if piece.ledger is None else ledger.load(bytes(piece.ledger), policies)
+            kept = bytes(piece.ledger)
+            books = None if kept == _NOTHING else ledger.load(kept, policies)
         except (msgspec.MsgspecError, KeyError) as error:
             raise CodecError(
                 f"snapshot of partition {number}: the piece of node {name!r} is missing or cannot be read ({error!r}); start with"
