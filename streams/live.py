@@ -24,6 +24,10 @@ from streams.breaker import BREAKER, BreakerState
 from streams.partition import Partition
 
 
+class NoPolicyError(CodecError):
+    """A record that comes before any policy is in force."""
+
+
 class Answer(NamedTuple):
     """What became of one facts record."""
 
@@ -92,11 +96,11 @@ class Live:
     def take(self, offset: int, record: Record) -> Answer:
         """Fold the record at an offset and return its answer. The offset is the position: no record may be left out.
 
-        Raises CodecError, with nothing changed, for a record that comes before any policy is in force.
+        Raises NoPolicyError, with nothing changed, for a record that comes before any policy is in force.
         """
         assert offset >= self.position, f"record {offset} of partition {self.number} was folded already"
         if not self.partition.policy_hash and not isinstance(record.events[0][1], PolicyChanged):
-            raise CodecError(
+            raise NoPolicyError(
                 "no policy is in force yet: an ingester tells one before anything else; start one, then retry this record"
             )
         self.position = offset + 1
@@ -109,6 +113,38 @@ class Live:
         for opened, event in record.events:
             self._take(opened.envelope, event, answer)
         return answer
+
+    def follow(self, offset: int, record: Record, decisions: Sequence[tuple[str, Decision]]) -> None:
+        """Replay: take in a record and what was decided of it then, deciding nothing.
+
+        ``decisions`` are all decisions of the answer, in order, each with the id of its cause; a record that was superseded or
+        parked is passed by ``skip``. The state is that of the worker which decided, byte for byte.
+        """
+        self.position = offset + 1
+        if record.ingest_epoch is not None:
+            self.ingest_epoch = max(self.ingest_epoch, record.ingest_epoch)
+        for opened, event in record.events:
+            said = [decision for cause, decision in decisions if cause == opened.envelope.event_id]
+            if isinstance(event, CensusTaken):
+                self._hear([event, *said])
+                continue
+            assert isinstance(event, Fact)
+            if self.partition.knows(event):
+                continue
+            self.time_ms = max(self.time_ms, event.observed_at_ms)
+            self.partition.replay(event)
+            for decision in said:
+                self.partition.replay(decision)
+            censuses = [decision for decision in said if isinstance(decision, CensusTaken)]
+            self._hear([*censuses, event, *said])
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        """Let the breaker take in what it took in then: censuses before the tick, its own decisions after it."""
+        if self.breaker is None:
+            return
+        for event in events:
+            if isinstance(event, CensusTaken | Tick | PolicyChanged | BreakerOpened | BreakerClosed):
+                self.breaker = BREAKER.evolve(self.breaker, event)
 
     def skip(self, offset: int) -> None:
         """Move past a record that is parked."""

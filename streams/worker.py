@@ -34,7 +34,7 @@ from sickbay.cloudevents import (
 from sickbay.deadletters import RETRIED, letter_message, of_record
 from sickbay.errors import CodecError, ServiceError
 from sickbay.topics import Topics
-from streams.live import Answer, Live, Record, read_record
+from streams.live import Answer, Live, NoPolicyError, Record, read_record
 from streams.pieces import end_key, load_snapshot, manifest_key, pack, piece_key, position_of
 from streams.snapshot import dump_manifest, dump_node
 
@@ -205,8 +205,13 @@ class Worker:
         held.held_bytes += len(record.value or b"")
         try:
             read = self._read(record)
-            answer = held.live.take(record.offset, read)
         except CodecError as error:
+            await self._park(held, record, str(error))
+            return
+        try:
+            answer = held.live.take(record.offset, read)
+            said = self._messages(record, answer)
+        except NoPolicyError as error:
             await self._park(held, record, str(error))
             return
         except Exception as error:
@@ -215,7 +220,7 @@ class Worker:
             await self._park(held, record, f"the fold failed: {error!r}")
             return
         self._figures.folded(record.partition, len(read.events), len(answer.decisions))
-        await self._answer(held, record, answer)
+        await self._answer(held, record, answer, said)
 
     def _read(self, record: Delivered) -> Record:
         retried = header(record.headers, RETRIED) is not None
@@ -236,11 +241,15 @@ class Worker:
         for known in held.held:
             if held.live.position <= known.offset < poison.offset:
                 try:
-                    if known.offset in held.poison:
-                        held.live.skip(known.offset)
-                    else:
-                        held.live.take(known.offset, self._read(known))
+                    read = None if known.offset in held.poison else self._read(known)
                 except CodecError:
+                    read = None
+                try:
+                    if read is not None:
+                        held.live.take(known.offset, read)
+                except NoPolicyError:
+                    read = None
+                if read is None:
                     held.live.skip(known.offset)
 
     async def _park(self, held: _Held, record: Delivered, reason: str) -> None:
@@ -258,23 +267,31 @@ class Worker:
         self._figures.parked(record.partition, "unreadable" if record.offset not in held.poison else "fold")
         await self._mark(held, record.offset, "parked")
 
-    async def _answer(self, held: _Held, record: Delivered, answer: Answer) -> None:
+    def _messages(self, record: Delivered, answer: Answer) -> list[Message]:
+        """Return the records of the decisions. Raises OversizeError for one that no record can hold."""
+        if not answer.decisions:
+            return []
+        extra = [(FACTS_OFFSET, b"%d" % record.offset), (OUTCOME, b"taken")]
+        key = answer.decisions[0].envelope.stream_id or f"partition/{record.partition}"
+        messages = batches(key, [(o.envelope, o.data) for o in answer.decisions], extra)
+        if len(messages) > 1:
+            for index, message in enumerate(messages, 1):
+                message.headers.append((PART, b"%d/%d" % (index, len(messages))))
+        return messages
+
+    async def _answer(
+        self, held: _Held, record: Delivered, answer: Answer, messages: Sequence[Message]
+    ) -> None:
         live, number = held.live, record.partition
         if answer.outcome == "superseded":
             await self._mark(held, record.offset, "superseded")
             return
         for partition, opened in answer.forwarded:
             await self._send(held, self._topics.facts, partition, single(opened.envelope, opened.data))
-        if answer.decisions:
-            extra = [(FACTS_OFFSET, b"%d" % record.offset), (OUTCOME, b"taken")]
-            key = answer.decisions[0].envelope.stream_id or f"partition/{number}"
-            messages = batches(key, [(o.envelope, o.data) for o in answer.decisions], extra)
-            for index, message in enumerate(messages, 1):
-                if len(messages) > 1:
-                    message.headers.append((PART, b"%d/%d" % (index, len(messages))))
-                sent = await self._send(held, self._topics.decisions, number, message)
+        for message in messages:
+            sent = await self._send(held, self._topics.decisions, number, message)
             held.told, held.told_at_ms = live.position, self._outlet.monotonic_ms()
-            if isinstance(sent, asyncio.Future):
+            if message is messages[-1] and isinstance(sent, asyncio.Future):
                 sent.add_done_callback(lambda _: self._figures.decided(number, record.written_at_ms))
         self._figures.standing(number, live.position, live.time_ms)
         if live.breaker is not None:

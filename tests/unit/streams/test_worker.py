@@ -1,0 +1,461 @@
+"""The live worker: what it says of each record, what it parks, and what it refuses to go on from."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import facts_of as f
+import msgspec
+import pytest
+from live_feed import (
+    answers,
+    batch_of,
+    begin,
+    decisions,
+    everybody,
+    feed,
+    message_of,
+    snapshot_of,
+    state_of,
+    tick,
+)
+
+from sickbay.cloudevents import Message, header, single
+from sickbay.codec import wrap_decision, wrap_fact
+from sickbay.deadletters import RETRIED, read_letter
+from sickbay.decisions import BreakerClosed, BreakerOpened, CensusTaken, QuarantineOpened
+from sickbay.envelope import partition_of
+from sickbay.errors import CodecError, ServiceError
+from sickbay.facts import BreakerStateChanged
+from sickbay.policy import Policy, policy_from_yaml
+from streams import worker as module
+from streams.live import home_of
+from streams.partition import Partition
+from streams.testing import CrashedError, Driver
+
+POLICY = Policy()
+TOTAL = 4
+T0 = f.T0
+
+
+def begun(**options):
+    driver = Driver(TOTAL, **options)
+    begin(driver, POLICY, T0)
+    work(driver)
+    return driver
+
+
+def work(driver, **options):
+    return asyncio.run(driver.work(**options))
+
+
+def all_of(driver):
+    async def run():
+        while await driver.work():
+            pass
+        await driver.worker.snapshot()
+
+    asyncio.run(run())
+
+
+def on(node, fact):
+    return msgspec.structs.replace(fact, node=node)
+
+
+def sick(index=0, rv=10, at_ms=T0 + 1_000, node=f.NODE):
+    return on(node, f.word(f.plugin(index), "Unhealthy", at_ms, rv))
+
+
+def partition(node=f.NODE):
+    return partition_of(node, TOTAL)
+
+
+def letters(driver):
+    return [read_letter(record.value) for record in driver.log[driver.topics.parked, 0]]
+
+
+def outcomes(driver, number):
+    return {offset: outcome for offset, (outcome, _) in answers(driver, number).items()}
+
+
+def test_a_fault_is_answered_by_a_quarantine_that_names_its_fact():
+    driver = begun()
+    feed(driver, [sick()])
+    work(driver)
+    opened = decisions(driver, partition())[-1]
+    assert isinstance(opened, QuarantineOpened)
+    assert opened.device_id == f.plugin(0)
+
+
+def test_a_record_without_decisions_is_answered_by_a_word_on_progress_after_a_while():
+    driver = begun()
+    feed(driver, [on(f.NODE, f.word(f.plugin(0), "Healthy", T0 + 1_000, 10))])
+    work(driver)
+    driver.now_ms += 10_000
+    work(driver)
+    last = driver.log[driver.topics.decisions, partition()][-1]
+    assert header(last.headers, "sickbay-outcome") == "progress"
+    assert header(last.headers, "sickbay-facts-offset") == "1"
+    said = len(driver.log[driver.topics.decisions, partition()])
+    driver.now_ms += 10_000
+    work(driver)
+    assert len(driver.log[driver.topics.decisions, partition()]) == said
+
+
+GARBAGE = {
+    "no json": b"\x00\xff garbage",
+    "empty": b"",
+    "another shape": b'{"a": 1}',
+    "a batch of nothing": b"[]",
+    "deep": b"[" * 100_000,
+    "an unknown kind": b'{"actor":"x","at_ms":1,"causation_id":"","correlation_id":"","event_id":"e","key":"k","kind":"never_heard","payload":{},"policy":"","schema_version":1,"stream_id":"n"}',
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_a_record_that_cannot_be_read_is_parked_with_its_bytes_and_the_partition_goes_on(name):
+    driver = begun()
+    headers = [("content-type", b"application/cloudevents-batch+json")] if GARBAGE[name][:1] == b"[" else []
+    driver.write(partition(), Message(b"k", GARBAGE[name], headers))
+    feed(driver, [sick()])
+    work(driver)
+    assert outcomes(driver, partition())[1] == "parked"
+    letter = letters(driver)[0]
+    assert (letter.topic, letter.partition, letter.offset) == (driver.topics.facts, partition(), 1)
+    assert letter.value == GARBAGE[name]
+    assert letter.reason
+    assert any(isinstance(d, QuarantineOpened) for d in decisions(driver, partition()))
+
+
+def test_a_decision_in_the_facts_topic_is_parked():
+    driver = begun()
+    fact = wrap_fact(sick())
+    decision = wrap_decision(
+        BreakerOpened(node="", at_ms=1, scope="cluster", adverse=1, known=1, threshold=1), fact, 0, "p"
+    )
+    driver.write(home_of(TOTAL), single(decision))
+    work(driver)
+    assert "is a decision" in letters(driver)[0].reason
+
+
+def test_a_fact_in_the_wrong_partition_is_parked_and_the_reason_names_the_right_one():
+    driver = begun()
+    wrong = (partition() + 1) % TOTAL
+    driver.write(wrong, message_of(sick()))
+    work(driver)
+    assert f"belongs to partition {partition()} of {TOTAL}" in letters(driver)[0].reason
+    assert not driver.worker._held[wrong].live.partition.nodes
+
+
+def test_what_comes_before_any_policy_is_parked_and_may_be_tried_again():
+    driver = Driver(TOTAL)
+    feed(driver, [sick()])
+    begin(driver, POLICY, T0)
+    work(driver)
+    letter = letters(driver)[0]
+    assert "no policy is in force" in letter.reason
+    driver.write(partition(), Message(letter.key, letter.value, [*letter.headers, (RETRIED, b"x")]))
+    work(driver)
+    assert any(isinstance(d, QuarantineOpened) for d in decisions(driver, partition()))
+
+
+def break_fold_at(monkeypatch, device, *, halfway=True):
+    """Let the fold change the state and then fail, for facts on one device."""
+    step = Partition.step
+
+    def broken(self, fact):
+        if getattr(fact, "device_id", "") == device:
+            if halfway:
+                step(self, fact)
+            raise RuntimeError("broken on purpose")
+        return step(self, fact)
+
+    monkeypatch.setattr(Partition, "step", broken)
+
+
+@pytest.mark.parametrize("every", [1, 3, 1_000])
+def test_a_record_that_breaks_the_fold_halfway_is_parked_and_leaves_no_trace_in_the_state(monkeypatch, every):
+    facts = [sick(index, 10 + index, T0 + 1_000 * (index + 1)) for index in range(6)]
+    clean = begun()
+    feed(clean, [fact for fact in facts if fact.device_id != f.plugin(3)])
+    all_of(clean)
+    break_fold_at(monkeypatch, f.plugin(3))
+    driver = begun(snapshot_records=every)
+    feed(driver, facts)
+    all_of(driver)
+    assert outcomes(driver, partition())[4] == "parked"
+    assert "broken on purpose" in letters(driver)[0].reason
+    assert state_of(snapshot_of(driver, partition()))[0] == state_of(snapshot_of(clean, partition()))[0]
+    assert [str(d) for d in decisions(driver, partition())] == [str(d) for d in decisions(clean, partition())]
+    assert driver.counts.parked_reasons == ["fold"]
+
+
+def test_a_build_that_breaks_on_everything_ends_the_worker_instead_of_parking_the_topic(monkeypatch):
+    monkeypatch.setattr(module, "FAILURES_MAX", 3)
+    driver = begun()
+    break_fold_at(monkeypatch, f.plugin(0))
+    feed(driver, [sick(0, rv) for rv in range(10, 20)])
+    with pytest.raises(ServiceError, match="it is the build that is broken"):
+        work(driver)
+
+
+def test_what_a_replaced_ingester_still_writes_is_discarded_and_said_to_be():
+    driver = begun()
+    feed(driver, [on(f.NODE, f.word(f.plugin(0), "Healthy", T0 + 1_000, 10))], epoch=2)
+    feed(driver, [sick(rv=11)], epoch=1)
+    feed(driver, [sick(1, rv=12)], epoch=2)
+    work(driver)
+    assert outcomes(driver, partition())[2] == "superseded"
+    assert [d.device_id for d in decisions(driver, partition()) if isinstance(d, QuarantineOpened)] == [
+        f.plugin(1)
+    ]
+
+
+def test_the_epoch_of_the_ingester_survives_a_restart():
+    driver = begun()
+    feed(driver, [sick()], epoch=5)
+    all_of(driver)
+    driver.start()
+    feed(driver, [sick(1, rv=12)], epoch=4)
+    work(driver)
+    assert outcomes(driver, partition())[2] == "superseded"
+
+
+def test_a_retried_record_is_folded_whatever_epoch_wrote_it():
+    driver = begun()
+    feed(driver, [on(f.NODE, f.word(f.plugin(0), "Healthy", T0 + 1_000, 10))], epoch=2)
+    message = message_of(sick(rv=11), epoch=1)
+    driver.write(partition(), Message(message.key, message.value, [*message.headers, (RETRIED, b"place")]))
+    work(driver)
+    assert any(isinstance(d, QuarantineOpened) for d in decisions(driver, partition()))
+
+
+@pytest.mark.case("C50")
+def test_c50_records_that_come_again_after_newer_ones_change_nothing():
+    facts = [sick(index, 10 + index, T0 + 1_000 * (index + 1)) for index in range(8)]
+    calm = begun()
+    feed(calm, facts)
+    all_of(calm)
+    driver = begun()
+    feed(driver, facts)
+    work(driver)
+    driver._read[partition()] = 3
+    driver.worker.forget([0])
+    all_of(driver)
+    assert state_of(snapshot_of(driver, partition())) == state_of(snapshot_of(calm, partition()))
+    assert answers(driver, partition()) == answers(calm, partition())
+    assert driver.committed[partition()] == 9
+
+
+def test_a_record_that_came_again_is_acknowledged_by_its_last_delivery():
+    driver = begun()
+    feed(driver, [sick(index, 10 + index) for index in range(3)])
+    work(driver)
+    first = driver.worker._held[partition()].held[-1].acknowledge
+    driver._read[partition()] = 1
+    work(driver)
+    assert driver.worker._held[partition()].held[-1].acknowledge is not first
+    all_of(driver)
+    driver._read[partition()] = 1
+    work(driver)
+    assert not driver.worker._held[partition()].held
+
+
+@pytest.mark.case("C53")
+@pytest.mark.parametrize("effects", range(0, 40, 3))
+def test_c53_a_kill_between_the_state_and_the_offset_counts_nothing_twice(effects):
+    nodes = [name for name in (f"n{i}" for i in range(60)) if partition(name) == partition()][:6]
+    driver = begun(snapshot_records=2)
+    feed(driver, [sick(0, 10, T0 + 1_000 * index, node=name) for index, name in enumerate(nodes, 1)])
+
+    async def run():
+        driver.crash_after = effects
+        await driver.work()
+
+    with suppress(CrashedError):
+        asyncio.run(run())
+    driver.start()
+    all_of(driver)
+    assert [d.node for d in decisions(driver, partition()) if isinstance(d, QuarantineOpened)] == nodes
+
+
+@pytest.mark.case("C54")
+def test_c54_a_worker_that_loses_a_partition_drops_its_state_and_loads_what_the_next_owner_wrote():
+    driver = begun()
+    feed(driver, [sick(0, 10)])
+    work(driver)
+    old = driver.worker
+    driver.start()  # another process has the partition now
+    feed(driver, [sick(1, 11)])
+    all_of(driver)
+    old.forget([partition()])
+    driver.worker, driver._read = old, dict(driver.committed)
+    feed(driver, [sick(0, 12, T0 + 9_000)])
+    all_of(driver)
+    opened = [d.device_id for d in decisions(driver, partition()) if isinstance(d, QuarantineOpened)]
+    assert opened == [f.plugin(0), f.plugin(1)]
+    assert snapshot_of(driver, partition()).position == 4
+
+
+def test_a_hole_in_the_topic_ends_the_worker_instead_of_folding_on():
+    driver = begun()
+    feed(driver, [sick(index, 10 + index) for index in range(3)])
+    driver._read[partition()] = 2
+    with pytest.raises(ServiceError, match="records between them are gone"):
+        work(driver)
+
+
+def test_a_snapshot_of_another_partition_count_is_refused():
+    driver = begun()
+    all_of(driver)
+    driver.total = TOTAL + 1
+    driver.start()
+    driver._read = dict.fromkeys(range(TOTAL + 1), 0)
+    feed(driver, [tick(T0 + 5_000, 0)])
+    with pytest.raises(ServiceError, match="a change of partitions needs a new prefix"):
+        work(driver)
+
+
+def test_a_snapshot_of_another_fold_version_is_refused_with_the_way_out(monkeypatch):
+    driver = begun()
+    monkeypatch.setattr("streams.snapshot.FOLD_VERSION", "0.old")
+    all_of(driver)
+    monkeypatch.undo()
+    driver.start()
+    feed(driver, [tick(T0 + 5_000, 0)])
+    with pytest.raises(CodecError, match=r"fold version 0.old.*--rebuild"):
+        work(driver)
+
+
+@pytest.mark.case("C52")
+def test_c52_a_manifest_whose_piece_is_missing_is_refused_and_no_half_state_is_used():
+    driver = begun()
+    feed(driver, [sick()])
+    all_of(driver)
+    piece = next(key for key in driver.pieces[partition()] if "/node/" in key)
+    del driver.pieces[partition()][piece]
+    driver.start()
+    feed(driver, [sick(1, 12)])
+    with pytest.raises(CodecError, match="is missing or cannot be read"):
+        work(driver)
+
+
+def test_only_nodes_that_changed_are_written_again_and_old_pieces_go_away():
+    driver = begun()
+    nodes = [name for name in (f"n{i}" for i in range(40)) if partition(name) == partition()][:3]
+    feed(driver, [sick(0, 10, node=name) for name in nodes])
+    all_of(driver)
+    before = {key for key in driver.pieces[partition()] if "/node/" in key}
+    feed(driver, [sick(1, 11, node=nodes[0])])
+    all_of(driver)
+    after = {key for key in driver.pieces[partition()] if "/node/" in key}
+    assert len(before) == len(after) == 3
+    assert len(before & after) == 2
+    assert sum("/manifest/" in key for key in driver.pieces[partition()]) == 1
+
+
+@pytest.mark.case("C51")
+def test_c51_the_last_record_of_a_snapshot_is_none_that_compaction_takes_away():
+    driver = begun()
+    written = []
+    put = driver.put_state
+    driver.put_state = lambda *args: written.append(args) or put(*args)
+    feed(driver, [sick()])
+    all_of(driver)
+    last = {number: (key, value) for number, key, value in written}
+    assert all(key == f"{number}/end" and value for number, (key, value) in last.items())
+
+
+STORM = policy_from_yaml(
+    "breaker: {floor: 3, ratio_percent: 10, window_ms: 300000, quiet_ms: 60000}", place="storm"
+)
+
+
+def storm(driver, at_ms, through=None):
+    """Four devices each on twelve nodes, on every partition, healthy and then adverse."""
+    through = through or all_of
+    names = [f"n{i}" for i in range(12)]
+    for name in names:
+        feed(driver, [on(name, f.word(f.plugin(i), "Healthy", at_ms, 10 + i)) for i in range(2)])
+    everybody(driver, at_ms + 10_000)
+    through(driver)
+    for name in names:
+        feed(driver, [on(name, f.word(f.plugin(0), "Unhealthy", at_ms + 60_000, 90))])
+    everybody(driver, at_ms + 70_000)
+    through(driver)
+    everybody(driver, at_ms + 80_000)
+    through(driver)
+
+
+def test_the_breaker_hears_every_partition_and_every_partition_hears_the_breaker():
+    driver = Driver(TOTAL)
+    begin(driver, STORM, T0)
+    storm(driver, T0 + 1_000)
+    home = decisions(driver, home_of(TOTAL))
+    assert {d.scope for d in home if isinstance(d, BreakerOpened)} == {"cluster", "driver:nvidia.com/gpu"}
+    for number in range(TOTAL):
+        live = snapshot_of(driver, number)
+        assert set(live.partition.header().breakers) == {"cluster", "driver:nvidia.com/gpu"}
+    everybody(driver, T0 + 1_000_000)
+    all_of(driver)
+    everybody(driver, T0 + 1_100_000)
+    all_of(driver)
+    assert any(isinstance(d, BreakerClosed) for d in decisions(driver, home_of(TOTAL)))
+    assert not snapshot_of(driver, 0).partition.header().breakers
+
+
+@pytest.mark.parametrize("effects", [1, 5, 20, 50, 100, 150])
+def test_a_storm_that_a_kill_interrupts_opens_the_breaker_once(effects):
+    calm = Driver(TOTAL)
+    begin(calm, STORM, T0)
+    storm(calm, T0 + 1_000)
+    driver = Driver(TOTAL, snapshot_records=7)
+    begin(driver, STORM, T0)
+    driver.crash_after = effects
+    killed = []
+
+    def through(driver):
+        try:
+            all_of(driver)
+        except CrashedError:
+            killed.append(effects)
+            driver.start()
+            all_of(driver)
+
+    storm(driver, T0 + 1_000, through)
+    assert killed
+
+    def breakers(run, number):
+        return [d for d in decisions(run, number) if isinstance(d, BreakerOpened | BreakerClosed)]
+
+    assert [breakers(driver, n) for n in range(TOTAL)] == [breakers(calm, n) for n in range(TOTAL)]
+
+
+def test_an_old_word_of_the_breaker_that_comes_again_does_not_open_it_anew():
+    partition_ = Partition(0)
+    partition_.step(f.policy_changed(T0, POLICY, partition=0))
+    opened = BreakerStateChanged(node="", observed_at_ms=T0 + 1, partition=0, scope="cluster", open=True)
+    closed = msgspec.structs.replace(opened, observed_at_ms=T0 + 2, open=False)
+    for fact in (opened, closed, opened):
+        partition_.step(fact)
+    assert not partition_.header().breakers
+
+
+def test_the_census_of_another_partition_is_the_breakers_business_alone():
+    partition_ = Partition(0)
+    census = CensusTaken(node="", at_ms=T0, partition=0, known={f.DRIVER: 4}, adverse=())
+    partition_.replay(census)
+    partition_.replay(msgspec.structs.replace(census, partition=1, known={f.DRIVER: 9}))
+    assert partition_.header().reported == {f.DRIVER: 4}
+
+
+def test_decisions_that_fit_no_single_record_are_written_in_parts(monkeypatch):
+    monkeypatch.setattr("sickbay.cloudevents.BATCH_EVENTS_MAX", 2)
+    driver = begun()
+    driver.write(partition(), batch_of([sick(index, 10 + index) for index in range(5)])[0])
+    for message in batch_of([sick(index, 10 + index) for index in range(5)])[1:]:
+        driver.write(partition(), message)
+    feed(driver, [f.node(T0 + 20_000, 50, allocatable="0")])
+    work(driver)
+    assert [d.device_id for d in decisions(driver, partition()) if isinstance(d, QuarantineOpened)]
