@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
 import faust
+from faust.transport.drivers.aiokafka import Consumer
 from faust.types import TP
 
 from sickbay.cloudevents import READ_BYTES_MAX, Message
@@ -37,12 +39,61 @@ STOP_TIMEOUT_S: Final = 45.0
 SESSION_TIMEOUT_S: Final = 10.0
 
 
+def credentials(arguments: Mapping[str, Any]) -> Any:
+    """Return Faust's credentials for the arguments of an aiokafka client (``sickbay.kafka``), ``None`` for plain text."""
+    if arguments["security_protocol"] == "PLAINTEXT":
+        return None
+    if arguments["security_protocol"] == "SSL":
+        return faust.SSLCredentials(arguments["ssl_context"])
+    return faust.SASLCredentials(
+        username=arguments["sasl_plain_username"],
+        password=arguments["sasl_plain_password"],
+        mechanism=arguments["sasl_mechanism"],
+        ssl_context=arguments["ssl_context"],
+    )
+
+
+class _ReadOffsets(defaultdict[TP, "int | None"]):
+    """What was read of each partition, but for the facts topic, of which Faust is told nothing.
+
+    By it Faust drops what it believes to have read. After a rebalance it may have dropped the record itself, between a seek and
+    the clearing of its queues; the worker alone knows what it has folded.
+    """
+
+    def __init__(self, facts: str) -> None:
+        super().__init__(lambda: None)
+        self._facts = facts
+
+    def __getitem__(self, tp: TP) -> int | None:
+        return None if tp.topic == self._facts else super().__getitem__(tp)
+
+
+def bounded_consumer(facts: str, limit: Callable[[int], int]) -> type[Consumer]:
+    """Return a consumer that delivers every record of the facts topic, and commits no offset of it above ``limit(partition)``.
+
+    A stream acknowledges the record that it holds when it is cancelled, ``noack`` or not, and then Faust would commit past a record
+    that is in no snapshot: a hole that no later start can mend.
+    """
+
+    class BoundedConsumer(Consumer):
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            self._read_offset = _ReadOffsets(facts)
+
+        def _new_offset(self, tp: TP) -> int | None:
+            offset = super()._new_offset(tp)
+            return offset if offset is None or tp.topic != facts else min(offset, limit(tp.partition))
+
+    return BoundedConsumer
+
+
 class FaustOutlet:
     """What ``streams.worker`` needs, by Faust's producer and table."""
 
-    def __init__(self, app: faust.App, table: Any) -> None:
+    def __init__(self, app: faust.App, table: Any, facts: str) -> None:
         self._app = app
         self._table = table
+        self._facts = facts
 
     async def send(self, topic: str, partition: int, message: Message) -> Awaitable[object]:
         sent: Awaitable[object] = await self._app.producer.send(
@@ -73,6 +124,9 @@ class FaustOutlet:
             for key, value in list(self._table.data.items())
             if key.startswith(prefix) and value
         }
+
+    async def rewind(self, partition: int, offset: int) -> None:
+        await self._app.consumer.seek(TP(self._facts, partition), offset)
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
@@ -121,18 +175,26 @@ class LiveWorker:
             table_standby_replicas=1,
             stream_wait_empty=False,
         )
+        self._on_disk = not store.startswith("memory:")
         table = self.app.Table(
-            "state", partitions=settings.partitions, key_type=bytes, value_type=bytes, default=bytes
+            "state",
+            partitions=settings.partitions,
+            key_type=bytes,
+            value_type=bytes,
+            default=bytes,
+            options={"driver": "rocksdict"} if self._on_disk else None,
         )
         self.worker = Worker(
-            FaustOutlet(self.app, table),
+            FaustOutlet(self.app, table, topics.facts),
             topics,
             settings.partitions,
             figures,
             snapshot_every_ms=snapshot_every_ms,
         )
+        cast("Any", self.app.transport).Consumer = bounded_consumer(topics.facts, self.worker.snapshotted)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        facts = self.app.topic(topics.facts, key_type=bytes, value_type=bytes, internal=False)
+        # raw, and empty too: what Faust cannot decode it acknowledges and drops (faust-streaming, transport/conductor.py)
+        facts = self.app.topic(topics.facts, key_serializer="raw", value_serializer="raw", allow_empty=True)
         self.app.agent(facts, name="facts", concurrency=1)(facts_agent(self.worker, self._fail))
         cast("Any", self.app.on_partitions_revoked).connect(self._revoked)
         self._topics = topics
@@ -149,16 +211,31 @@ class LiveWorker:
         """Whether the table is recovered and records are taken."""
         return bool(self._recovery.completed.is_set()) and not self.app.rebalancing
 
+    def trace(self) -> None:
+        """Let Faust's own integration continue the traces that records carry; a tracer provider must be set before."""
+        from faust.contrib.opentelemetry import setup_opentelemetry
+
+        setup_opentelemetry(self.app)
+
+    def ends(self) -> dict[int, int]:
+        """Return partition to the end of the facts topic as the consumer saw it last."""
+        found = {}
+        for tp in self.app.consumer.assignment():
+            end = self.app.consumer.highwater(tp) if tp.topic == self._topics.facts else None
+            if end is not None:
+                found[tp.partition] = end
+        return found
+
     @property
     def _recovery(self) -> Any:
         return cast("Any", self.app.tables).recovery
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set; raises ServiceError when it cannot go on.
+    async def run(self, stop: Callable[[], Awaitable[object]]) -> None:
+        """Work until ``stop()`` returns; raises ServiceError when it cannot go on.
 
         A stop writes a snapshot of every partition and commits, so the next start has nothing to fold again.
         """
-        tasks: list[asyncio.Task[Any]] = []
+        tasks: list[asyncio.Future[Any]] = []
         try:
             try:
                 async with asyncio.timeout(RECOVERY_TIMEOUT_S):
@@ -166,7 +243,7 @@ class LiveWorker:
             except Exception as error:
                 raise ServiceError(f"the worker cannot start: {error!r}; is Kafka up?") from error
             tasks = [
-                asyncio.create_task(stop.wait()),
+                asyncio.ensure_future(stop()),
                 asyncio.create_task(self._crashed()),
                 asyncio.create_task(self._progress()),
                 asyncio.create_task(self._recovered()),
@@ -192,7 +269,8 @@ class LiveWorker:
 
     async def _settle(self) -> None:
         async with asyncio.timeout(STOP_TIMEOUT_S):
-            await self.worker.snapshot()
+            if not self._on_disk:  # a table on disk is written only while a record is taken
+                await self.worker.snapshot()
             await self.app.consumer.commit()
 
     async def _progress(self) -> None:

@@ -76,7 +76,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     gates: dict[str, ClaimsGateRequested]
     gaps: dict[str, WatchGapFound]
     reported: dict[str, int]
-    adverse: dict[str, tuple[str, int, str]]
+    #: In the order in which they turned: a census tells them so.
+    adverse: tuple[tuple[str, tuple[str, int, str]], ...]
 
 
 def read_policies(header: Header) -> dict[str, Policy]:
@@ -273,7 +274,7 @@ class Partition:
             gates=dict(sorted(self._gates.items())),
             gaps=dict(sorted(self._gaps.items())),
             reported=dict(sorted(self._reported.items())),
-            adverse=dict(sorted(self._adverse.items())),
+            adverse=tuple(self._adverse.items()),
         )
 
     @classmethod

@@ -27,24 +27,27 @@ class CrashedError(BaseException):
 
 
 class Counts:
-    """Figures that only count what was parked."""
+    """Figures that only count what became of records."""
 
     def __init__(self) -> None:
-        self.parked_reasons: list[str] = []
+        self.outcomes: Final[list[str]] = []
 
-    def folded(self, partition: int, events: int, decisions: int) -> None:
+    def answered(self, outcome: str, facts: Mapping[str, int], decisions: Mapping[str, int]) -> None:
+        self.outcomes.append(outcome)
+
+    def parked(self) -> None:
         return
 
-    def parked(self, partition: int, reason: str) -> None:
-        self.parked_reasons.append(reason)
-
-    def decided(self, partition: int, written_at_ms: int) -> None:
+    def decided(self, written_at_ms: int) -> None:
         return
 
-    def standing(self, partition: int, position: int, time_ms: int) -> None:
+    def moved(self, partition: int, position: int, time_ms: int) -> None:
         return
 
-    def snapshotted(self, partition: int, position: int) -> None:
+    def snapshotted(self, partition: int) -> None:
+        return
+
+    def held(self, positions: Mapping[int, int]) -> None:
         return
 
     def breaker(self, scopes: Sequence[str]) -> None:
@@ -73,6 +76,8 @@ class Driver:
         #: Effects until the worker is killed; ``None`` lets it live.
         self.crash_after: int | None = None
         self.now_ms = 0
+        #: Partition to the first offset that the facts topic still has, where that is not 0.
+        self.first: Final[dict[int, int]] = {}
         self._snapshot_records = snapshot_records
         self._snapshot_every_ms = snapshot_every_ms
         self.start()
@@ -143,6 +148,9 @@ class Driver:
 
     def state(self, partition: int) -> Mapping[str, bytes]:
         return self.pieces[partition]
+
+    async def rewind(self, partition: int, offset: int) -> None:
+        self._read[partition] = max(offset, self.first.get(partition, 0))
 
     def monotonic_ms(self) -> int:
         return self.now_ms

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
@@ -47,6 +47,9 @@ SNAPSHOT_EVERY_MS: Final = 10_000
 FAILURES_MAX: Final = 100
 #: Answers of one partition that wait for the broker; more make the worker wait.
 WAITING_MAX: Final = 2_000
+#: How often missing records are asked for again, and the pause between.
+REWINDS_MAX: Final = 5
+REWIND_EVERY_MS: Final = 2_000
 #: How long the broker may take to acknowledge.
 ACKNOWLEDGE_TIMEOUT_S: Final = 120.0
 #: Pause after which a worker tells that it has nothing to say of the records since its last answer.
@@ -84,25 +87,45 @@ class Outlet(Protocol):
         """Return the state pieces of a partition as they were recovered and written."""
         ...
 
+    async def rewind(self, partition: int, offset: int) -> None:
+        """Deliver the facts of a partition again from an offset on."""
+        ...
+
     def monotonic_ms(self) -> int:
         """Return a time that only goes on."""
         ...
 
 
 class Figures(Protocol):
-    """Where a worker counts what it does; ``sickbay.operations.metrics`` has one."""
+    """Where a worker counts what it does."""
 
-    def folded(self, partition: int, events: int, decisions: int) -> None: ...
+    def answered(self, outcome: str, facts: Mapping[str, int], decisions: Mapping[str, int]) -> None:
+        """One record was answered: kinds of its facts and of its decisions, to how many."""
+        ...
 
-    def parked(self, partition: int, reason: str) -> None: ...
+    def parked(self) -> None:
+        """One record was parked."""
+        ...
 
-    def decided(self, partition: int, written_at_ms: int) -> None: ...
+    def decided(self, written_at_ms: int) -> None:
+        """The broker has the decisions of the record that it took at this time."""
+        ...
 
-    def standing(self, partition: int, position: int, time_ms: int) -> None: ...
+    def moved(self, partition: int, position: int, time_ms: int) -> None:
+        """Everything before a position is folded, up to this event time."""
+        ...
 
-    def snapshotted(self, partition: int, position: int) -> None: ...
+    def snapshotted(self, partition: int) -> None:
+        """The state of a partition as it stands is in a snapshot."""
+        ...
 
-    def breaker(self, scopes: Sequence[str]) -> None: ...
+    def held(self, positions: Mapping[int, int]) -> None:
+        """These are the partitions that the worker has, with the position of each."""
+        ...
+
+    def breaker(self, scopes: Sequence[str]) -> None:
+        """These breakers are open, as the worker that has their home knows."""
+        ...
 
 
 @dataclass(slots=True)
@@ -121,6 +144,9 @@ class _Held:
     told: int = 0
     told_at_ms: int = 0
     snapshot_at_ms: int = 0
+    #: How often, and when last, records were asked for again that are missing before those that come.
+    rewinds: int = 0
+    rewound_at_ms: int = 0
     #: Offsets that could not be folded.
     poison: set[int] = field(default_factory=set)
 
@@ -154,10 +180,16 @@ class Worker:
         """Partition to the offset of its next facts record."""
         return {number: held.live.position for number, held in self._held.items()}
 
+    def snapshotted(self, partition: int) -> int:
+        """Return the position of a partition's last snapshot, 0 for one that this worker does not have."""
+        held = self._held.get(partition)
+        return 0 if held is None else held.cut
+
     def forget(self, partitions: Sequence[int]) -> None:
         """Let go of partitions that another worker may have now; what it has of them is loaded anew if they come back."""
         for number in partitions:
             self._held.pop(number, None)
+        self._figures.held(self.positions)
 
     async def take(self, record: Delivered) -> None:
         """Fold a record, answer it, and write a snapshot when it is time.
@@ -167,17 +199,15 @@ class Worker:
         """
         async with self._turn:
             held = self._held.get(record.partition)
-            if held is None or record.offset > held.live.position:
+            if held is None or (record.offset > held.live.position and not held.rewinds):
                 held = self._load(record.partition)
             if record.offset < held.live.position:
                 self._again(held, record)
                 return
             if record.offset > held.live.position:
-                raise ServiceError(
-                    f"{self._topics.facts}/{record.partition}: the state holds up to {held.live.position} and the next record is"
-                    f" {record.offset}: records between them are gone, and no state can be trusted without them; restore the topic,"
-                    " or start with `sickbay work --rebuild` once its hole is accepted"
-                )
+                await self._rewind(held, record)
+                return
+            held.rewinds = 0
             await self._fold(held, record)
             self.taken += 1
             now_ms = self._outlet.monotonic_ms()
@@ -187,6 +217,26 @@ class Worker:
                 or now_ms - held.snapshot_at_ms >= self._snapshot_every_ms
             ):
                 await self._snapshot(held)
+
+    async def _rewind(self, held: _Held, record: Delivered) -> None:
+        """Ask for what was left out: Faust loses records between a rebalance and the clearing of its queues."""
+        now_ms = self._outlet.monotonic_ms()
+        if held.rewinds and now_ms - held.rewound_at_ms < REWIND_EVERY_MS:
+            return  # they are on their way
+        if held.rewinds == REWINDS_MAX:
+            raise ServiceError(
+                f"{self._topics.facts}/{record.partition}: the state holds up to {held.live.position} and the next record is"
+                f" {record.offset}: records between them are gone, and no state can be trusted without them; restore the topic from"
+                " a copy"
+            )
+        held.rewinds, held.rewound_at_ms = held.rewinds + 1, now_ms
+        log.warning(
+            "record %d of partition %d comes before %d: reading again from there",
+            record.offset,
+            record.partition,
+            held.live.position,
+        )
+        await self._outlet.rewind(record.partition, held.live.position)
 
     @staticmethod
     def _again(held: _Held, record: Delivered) -> None:
@@ -219,7 +269,11 @@ class Worker:
             self._undo(held, record)
             await self._park(held, record, f"the fold failed: {error!r}")
             return
-        self._figures.folded(record.partition, len(read.events), len(answer.decisions))
+        self._figures.answered(
+            answer.outcome,
+            Counter(event.KIND for _, event in read.events),
+            Counter(opened.envelope.kind for opened in answer.decisions),
+        )
         await self._answer(held, record, answer, said)
 
     def _read(self, record: Delivered) -> Record:
@@ -264,7 +318,8 @@ class Worker:
         )
         await self._send(held, self._topics.parked, 0, letter_message(letter))
         held.live.skip(record.offset)
-        self._figures.parked(record.partition, "unreadable" if record.offset not in held.poison else "fold")
+        self._figures.parked()
+        self._figures.answered("parked", {}, {})
         await self._mark(held, record.offset, "parked")
 
     def _messages(self, record: Delivered, answer: Answer) -> list[Message]:
@@ -292,8 +347,8 @@ class Worker:
             sent = await self._send(held, self._topics.decisions, number, message)
             held.told, held.told_at_ms = live.position, self._outlet.monotonic_ms()
             if message is messages[-1] and isinstance(sent, asyncio.Future):
-                sent.add_done_callback(lambda _: self._figures.decided(number, record.written_at_ms))
-        self._figures.standing(number, live.position, live.time_ms)
+                sent.add_done_callback(lambda _: self._figures.decided(record.written_at_ms))
+        self._figures.moved(number, live.position, live.time_ms)
         if live.breaker is not None:
             self._figures.breaker(sorted(live.breaker.open))
 
@@ -384,7 +439,7 @@ class Worker:
             record = held.held.popleft()
             held.held_bytes -= len(record.value or b"")
             record.acknowledge()
-        self._figures.snapshotted(number, position)
+        self._figures.snapshotted(number)
 
     def _load(self, number: int) -> _Held:
         """Put a partition's state together from the newest whole snapshot."""
@@ -400,4 +455,5 @@ class Worker:
                 )
             held.cut = held.told = held.live.position
         self._held[number] = held
+        self._figures.held(self.positions)
         return held

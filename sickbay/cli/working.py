@@ -1,0 +1,202 @@
+"""``sickbay work``: the shell around a Faust worker. Options and the environment in, an exit code out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from sickbay.clock import SystemClock
+from sickbay.errors import InputError
+from sickbay.kafka import client_arguments
+from sickbay.operations.health import Progress, Told
+from sickbay.operations.http import HOST_DEFAULT, HealthServer, watch_loop
+from sickbay.operations.logs import LOG_FORMATS, LogFormat, setup_logging
+from sickbay.operations.metrics import new_registry
+from sickbay.operations.running import Stop, run_process
+from sickbay.operations.stage_metrics import WorkMetrics
+from sickbay.operations.topics import check_topics
+from sickbay.operations.tracing import setup_tracing
+from sickbay.settings import KafkaSettings, kafka_settings
+
+#: How often the worker compares its positions with the ends of the topic.
+_LOOK_S: Final = 1.0
+
+_log: Final = logging.getLogger(__name__)
+
+
+class _Figures:
+    """A worker's counts, as metrics and as progress."""
+
+    def __init__(self, metrics: WorkMetrics, progress: Progress) -> None:
+        self._metrics, self._progress = metrics, progress
+        self._open: frozenset[str] = frozenset()
+        self._held: frozenset[int] = frozenset()
+
+    def answered(self, outcome: str, facts: Mapping[str, int], decisions: Mapping[str, int]) -> None:
+        self._metrics.answered(outcome, facts, decisions)
+        self._progress.moved()
+
+    def parked(self) -> None:
+        self._metrics.parked()
+
+    def decided(self, written_at_ms: int) -> None:
+        self._metrics.decided(written_at_ms)
+
+    def moved(self, partition: int, position: int, time_ms: int) -> None:
+        self._metrics.positions.moved(partition, position, time_ms)
+
+    def snapshotted(self, partition: int) -> None:
+        self._metrics.snapshotted(partition)
+
+    def held(self, positions: Mapping[int, int]) -> None:
+        self._metrics.positions.assigned(positions)
+        for gone in self._held - positions.keys():
+            self._metrics.revoked(gone)
+        for new in positions.keys() - self._held:
+            self._metrics.snapshotted(new)
+        self._held = frozenset(positions)
+
+    def breaker(self, scopes: Sequence[str]) -> None:
+        found = frozenset(scopes)
+        for scope in self._open ^ found:
+            self._metrics.breaker(scope, is_open=scope in found)
+        self._open = found
+
+
+@click.command()
+@click.option(
+    "--store",
+    type=click.Choice(["memory", "rocksdb"]),
+    default="memory",
+    show_default=True,
+    help="Where recovered state is kept: rocksdb, on disk, needs the extra `rocksdb`.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory for rocksdb and for Faust's own files.  [default: sickbay-work, where rocksdb is chosen]",
+)
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    envvar="SICKBAY_HTTP_PORT",
+    help="Serve /livez, /readyz and /metrics on this port; 0 serves nothing.  [default: 0]",
+)
+@click.option(
+    "--http-host", default=HOST_DEFAULT, show_default=True, help="The address that they are served on."
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    default="json",
+    show_default=True,
+    help="How to log, on standard error.",
+)
+def work(store: str, data_dir: Path | None, http_port: int, http_host: str, log_format: LogFormat) -> None:
+    """Fold facts from Kafka into decisions, until SIGTERM.
+
+    Where Kafka is stands in the variables SICKBAY_KAFKA_…. Several may run: they share the partitions, and when one is killed
+    the others go on from its last snapshot and say the same. State is kept in Kafka; a worker needs no disk of its own.
+
+    \b
+    Examples:
+      sickbay work --http-port 8080
+      SICKBAY_KAFKA_BOOTSTRAP=localhost:9092 sickbay work --log-format text
+    """
+    verbose = bool(click.get_current_context().find_root().params.get("verbose"))
+    setup_logging(log_format, verbose=verbose)
+    settings = kafka_settings(os.environ)
+    if store == "rocksdb":
+        _require_rocksdb()
+
+    async def main(stop: Stop) -> None:
+        await _work(stop, settings, store, data_dir, (http_host, http_port))
+
+    raise SystemExit(run_process(main))
+
+
+def _require_rocksdb() -> None:
+    try:
+        import rocksdict  # noqa: F401 - asked for by name
+    except ImportError as error:
+        raise InputError(
+            f"--store rocksdb needs the extra `rocksdb` (pip install 'sickbay[rocksdb]'): {error}"
+        ) from error
+
+
+async def _work(
+    stop: Stop, settings: KafkaSettings, store: str, data_dir: Path | None, listen: tuple[str, int]
+) -> None:
+    # Faust costs half a second to import, and no other command needs it
+    from streams.app import LiveWorker
+
+    tracing = setup_tracing("work", os.environ)
+    registry, clock = new_registry("work"), SystemClock()
+    metrics = WorkMetrics(registry, clock)
+    progress, ready = Progress("facts"), Told("worker")
+    async with AsyncExitStack() as stack:
+        if tracing is not None:
+            stack.push_async_callback(tracing.close)
+        if listen[1]:
+            server = HealthServer(registry, [ready], [progress], host=listen[0], port=listen[1])
+            await stack.enter_async_context(server)
+            stack.push_async_callback(_ended, asyncio.create_task(watch_loop()))
+        await check_topics(settings)
+        if store == "memory":  # nothing is kept there, but Faust makes its directories all the same
+            data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sickbay-work-")))
+        worker = LiveWorker(
+            settings,
+            _Figures(metrics, progress),
+            security=_credentials(settings),
+            store=f"{store}://",
+            data_dir=data_dir or Path("sickbay-work"),
+        )
+        if tracing is not None:
+            worker.trace()
+        stack.push_async_callback(_ended, asyncio.create_task(_look(worker, metrics, progress, ready)))
+        await worker.run(stop.wait)
+
+
+async def _look(worker: Any, metrics: WorkMetrics, progress: Progress, ready: Told) -> None:
+    """Tell how far the worker is, and whether it is at work at all."""
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        if ready.problem() is not None and worker.is_ready:
+            _log.info("the worker takes records")
+        if not worker.is_ready:
+            ready.failed("the state is being recovered, or the group divides its partitions")
+            continue
+        ready.ready()
+        positions = worker.worker.positions
+        waiting = False
+        for partition, end in worker.ends().items():
+            metrics.positions.saw_end(partition, end)
+            waiting |= end > positions.get(partition, 0)
+        if waiting:
+            progress.waits()
+        else:
+            progress.idle()
+
+
+def _credentials(settings: KafkaSettings) -> Any:
+    """Return what Faust calls credentials, ``None`` for plain text. Raises ServiceError for files that cannot be read."""
+    from streams.app import credentials
+
+    arguments = client_arguments(settings, "sickbay-work")
+    return credentials(arguments)
+
+
+async def _ended(task: asyncio.Task[object]) -> None:
+    """Cancel a task and wait for it."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await asyncio.wait({task})
