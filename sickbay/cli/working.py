@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from sickbay.cli.refolding import rebuild_snapshots
 from sickbay.clock import SystemClock
 from sickbay.errors import InputError
 from sickbay.kafka import client_arguments
@@ -85,6 +86,12 @@ class _Figures:
     help="Directory for rocksdb and for Faust's own files.  [default: sickbay-work, where rocksdb is chosen]",
 )
 @click.option(
+    "--rebuild",
+    is_flag=True,
+    help="First build every snapshot anew from the log in Kafka, deciding nothing: after an upgrade that says so. No other worker"
+    " may run.",
+)
+@click.option(
     "--http-port",
     type=click.IntRange(0, 65_535),
     default=0,
@@ -101,7 +108,9 @@ class _Figures:
     show_default=True,
     help="How to log, on standard error.",
 )
-def work(store: str, data_dir: Path | None, http_port: int, http_host: str, log_format: LogFormat) -> None:
+def work(
+    store: str, data_dir: Path | None, rebuild: bool, http_port: int, http_host: str, log_format: LogFormat
+) -> None:
     """Fold facts from Kafka into decisions, until SIGTERM.
 
     Where Kafka is stands in the variables SICKBAY_KAFKA_…. Several may run: they share the partitions, and when one is killed
@@ -119,7 +128,7 @@ def work(store: str, data_dir: Path | None, http_port: int, http_host: str, log_
         _require_rocksdb()
 
     async def main(stop: Stop) -> None:
-        await _work(stop, settings, store, data_dir, (http_host, http_port))
+        await _work(stop, settings, store, data_dir, (http_host, http_port), rebuild=rebuild)
 
     raise SystemExit(run_process(main))
 
@@ -134,7 +143,13 @@ def _require_rocksdb() -> None:
 
 
 async def _work(
-    stop: Stop, settings: KafkaSettings, store: str, data_dir: Path | None, listen: tuple[str, int]
+    stop: Stop,
+    settings: KafkaSettings,
+    store: str,
+    data_dir: Path | None,
+    listen: tuple[str, int],
+    *,
+    rebuild: bool,
 ) -> None:
     # Faust costs half a second to import, and no other command needs it
     from streams.app import LiveWorker
@@ -151,6 +166,9 @@ async def _work(
             await stack.enter_async_context(server)
             stack.push_async_callback(_ended, asyncio.create_task(watch_loop()))
         await check_topics(settings)
+        if rebuild:
+            positions = await rebuild_snapshots(settings)
+            _log.info("snapshots are built anew", extra={"positions": str(positions)})
         if store == "memory":  # nothing is kept there, but Faust makes its directories all the same
             data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sickbay-work-")))
         worker = LiveWorker(

@@ -13,7 +13,9 @@ import pytest
 from live_feed import answers, begin, everybody, feed, state_of
 from live_processes import Process, eventually, produce, read_topic, run
 
+from sickbay.cli.refolding import read_state, rebuild_snapshots, verify_snapshots
 from sickbay.cloudevents import FACTS_OFFSET, OUTCOME, Message, header, unpack
+from sickbay.errors import ServiceError, VerifyError
 from sickbay.facts import PodGone
 from sickbay.policy import Policy
 from streams.pieces import load_snapshot
@@ -270,6 +272,38 @@ def test_a_worker_that_keeps_its_table_on_disk_says_the_same(kafka_settings, ins
         eventually(lambda: is_level(kafka_settings), "an answer to every record", processes=[worker])
         assert worker.stop() == 0
     compare(kafka_settings, installed, with_state=False)
+
+
+@pytest.mark.timeout(180)
+def test_snapshots_are_proved_against_the_log_and_built_anew_from_it(kafka_settings, installed, tmp_path):
+    feed(installed.driver, history(200))
+    everybody(installed.driver, T0 + 120_000)
+    installed.send()
+    with Process(kafka_settings, tmp_path, "work", "work", "--log-format", "text") as worker:
+        eventually(lambda: is_level(kafka_settings), "an answer to every record", processes=[worker])
+        with pytest.raises(ServiceError, match=r"workers of .* run"):
+            asyncio.run(rebuild_snapshots(kafka_settings))
+        assert worker.stop() == 0
+        counts = asyncio.run(verify_snapshots(kafka_settings))
+        assert counts["snapshots"] == kafka_settings.partitions
+        assert counts["snapshot_nodes"] >= 12
+        # a piece that somebody spoiled is found
+        number, pieces = next(iter(asyncio.run(read_state(kafka_settings)).items()))
+        pieces_by_node = {key.split("/", 3)[3]: key for key in pieces if "/node/" in key}
+        (one, key), (_, other) = sorted(pieces_by_node.items())[:2]
+        produce(
+            kafka_settings, kafka_settings.topics.state, [(number, Message(key.encode(), pieces[other], []))]
+        )
+        with pytest.raises(VerifyError, match=f"partition {number} node {one!r}"):
+            asyncio.run(verify_snapshots(kafka_settings))
+        worker.start_with("--rebuild")
+        eventually(lambda: READY in worker.log, "a worker", processes=[worker])
+        everybody(installed.driver, T0 + 180_000)
+        installed.send()
+        eventually(lambda: is_level(kafka_settings), "an answer to every record", processes=[worker])
+        assert worker.stop() == 0
+    assert asyncio.run(verify_snapshots(kafka_settings))["snapshots"] == kafka_settings.partitions
+    compare(kafka_settings, installed)
 
 
 def test_a_worker_without_topics_ends_with_what_to_do(kafka_settings, tmp_path):

@@ -66,6 +66,14 @@ class Process:
         self.starts += 1
         return self
 
+    def start_with(self, *more):
+        """Start once with more arguments."""
+        arguments, self._arguments = self._arguments, (*self._arguments, *more)
+        try:
+            return self.start()
+        finally:
+            self._arguments = arguments
+
     def signal(self, number):
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
