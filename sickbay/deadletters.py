@@ -15,6 +15,8 @@ from sickbay.errors import CodecError
 
 #: Bytes kept of one value: base64 of it, with the rest, stays below the largest record.
 VALUE_BYTES_MAX: Final = 600_000
+#: Header of a record that `sickbay parked retry` wrote again: the place of the letter that it comes from.
+RETRIED: Final = "sickbay-retried"
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
