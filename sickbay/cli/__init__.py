@@ -34,6 +34,7 @@ _COMMANDS = {
     "import": "exporting:import_",
     "topics": "topics:topics",
     "work": "working:work",
+    "parked": "parked:parked",
     "migrate": "keeping:migrate",
     "rebuild": "keeping:rebuild",
 }

@@ -13,15 +13,16 @@ from typing import Any, Final
 
 import click
 
+from sickbay.cli.processes import process_options, run_to_exit
 from sickbay.cli.refolding import rebuild_snapshots
 from sickbay.clock import SystemClock
 from sickbay.errors import InputError
 from sickbay.kafka import client_arguments
 from sickbay.operations.health import Progress, Told
-from sickbay.operations.http import HOST_DEFAULT, HealthServer, watch_loop
-from sickbay.operations.logs import LOG_FORMATS, LogFormat, setup_logging
+from sickbay.operations.http import HealthServer, watch_loop
+from sickbay.operations.logs import LogFormat
 from sickbay.operations.metrics import new_registry
-from sickbay.operations.running import Stop, run_process
+from sickbay.operations.running import Stop
 from sickbay.operations.stage_metrics import WorkMetrics
 from sickbay.operations.topics import check_topics
 from sickbay.operations.tracing import setup_tracing
@@ -91,23 +92,7 @@ class _Figures:
     help="First build every snapshot anew from the log in Kafka, deciding nothing: after an upgrade that says so. No other worker"
     " may run.",
 )
-@click.option(
-    "--http-port",
-    type=click.IntRange(0, 65_535),
-    default=0,
-    envvar="SICKBAY_HTTP_PORT",
-    help="Serve /livez, /readyz and /metrics on this port; 0 serves nothing.  [default: 0]",
-)
-@click.option(
-    "--http-host", default=HOST_DEFAULT, show_default=True, help="The address that they are served on."
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(LOG_FORMATS),
-    default="json",
-    show_default=True,
-    help="How to log, on standard error.",
-)
+@process_options
 def work(
     store: str, data_dir: Path | None, rebuild: bool, http_port: int, http_host: str, log_format: LogFormat
 ) -> None:
@@ -121,8 +106,6 @@ def work(
       sickbay work --http-port 8080
       SICKBAY_KAFKA_BOOTSTRAP=localhost:9092 sickbay work --log-format text
     """
-    verbose = bool(click.get_current_context().find_root().params.get("verbose"))
-    setup_logging(log_format, verbose=verbose)
     settings = kafka_settings(os.environ)
     if store == "rocksdb":
         _require_rocksdb()
@@ -130,7 +113,7 @@ def work(
     async def main(stop: Stop) -> None:
         await _work(stop, settings, store, data_dir, (http_host, http_port), rebuild=rebuild)
 
-    raise SystemExit(run_process(main))
+    run_to_exit(main, log_format)
 
 
 def _require_rocksdb() -> None:
