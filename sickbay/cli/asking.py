@@ -1,0 +1,97 @@
+"""Requests to a store that follows Kafka: written into the facts topic like everything else, and decided by the workers.
+
+The store is only read: it tells what came of the request, once workers and projector have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from aiokafka import AIOKafkaProducer
+
+from projections.engine import Store
+from projections.records import LogRecord
+from sickbay.cloudevents import single
+from sickbay.codec import fact_id, wrap_fact
+from sickbay.errors import StoreError
+from sickbay.facts import Fact
+from sickbay.kafka import client_arguments, translated
+from sickbay.settings import KafkaSettings, kafka_settings
+
+#: Beginning of the source of a store that follows Kafka.
+LIVE: Final = "kafka:"
+#: How long an answer may take: workers and projector answer within a second, a rebalance takes ten.
+_PATIENCE_S: Final = 30.0
+_PAUSE_S: Final = 0.1
+
+
+def follows_kafka(store: Store) -> bool:
+    """Whether the store's events come from Kafka, so that a request must go there."""
+    return store.source_id.startswith(LIVE)
+
+
+def ask_kafka(store: Store, requests: Mapping[int, Fact]) -> list[LogRecord]:
+    """Write requests into their partitions of the facts topic, and return what was decided of them as the store tells it.
+
+    Where Kafka is stands in SICKBAY_KAFKA_…. Raises InputError and ServiceError for Kafka, and StoreError when no answer comes:
+    the request is recorded then, and will be answered once workers and projector run.
+    """
+    settings = kafka_settings(os.environ)
+    begun = {number: _next_offset(store, number) for number in requests}
+    asyncio.run(_write(settings, requests))
+    answers: list[LogRecord] = []
+    deadline_s = time.monotonic() + _PATIENCE_S
+    for number, request in requests.items():
+        answers += _await_answer(store, number, begun[number], fact_id(request), deadline_s)
+    return answers
+
+
+def _next_offset(store: Store, number: int) -> int:
+    position = store.positions().get(number)
+    return 0 if position is None else position.next_offset
+
+
+async def _write(settings: KafkaSettings, requests: Mapping[int, Fact]) -> None:
+    producer = AIOKafkaProducer(**client_arguments(settings, "sickbay-ask"), acks="all", enable_idempotence=True)
+    with translated(settings):
+        await producer.start()
+        try:
+            for number, request in requests.items():
+                message = single(wrap_fact(request))
+                await producer.send_and_wait(
+                    settings.topics.facts,
+                    message.value,
+                    key=message.key,
+                    partition=number,
+                    headers=message.headers,
+                )
+        finally:
+            await producer.stop()
+
+
+def _await_answer(
+    store: Store, number: int, from_offset: int, event_id: str, deadline_s: float
+) -> list[LogRecord]:
+    """Return the decisions that follow a request in the log; asked before, it is found where it was asked first."""
+    while True:
+        records = list(store.read(number, from_offset))
+        for index, record in enumerate(records):
+            if record.envelope.event_id == event_id:
+                return [later for later in records[index + 1 :] if later.envelope.causation_id == event_id]
+        if from_offset and _was_asked(store, number, from_offset, event_id):
+            return []
+        if time.monotonic() > deadline_s:
+            raise StoreError(
+                f"{store.place}: the request is recorded in Kafka, and the store does not know it after {_PATIENCE_S:.0f} s; see"
+                " that `sickbay work` and `sickbay project` run, it is answered once they do"
+            )
+        time.sleep(_PAUSE_S)
+
+
+def _was_asked(store: Store, number: int, to_offset: int, event_id: str) -> bool:
+    with store.reading() as connection:
+        return event_at(connection, number, event_id) is not None
