@@ -64,8 +64,8 @@ class Pages:
         # Go writes an empty list as null; a document without the key is no list and never an empty one (W18)
         if not isinstance(metadata, dict) or "items" not in document:
             return "a page of the list is no list: metadata or items are missing"
-        items = document["items"] or []
-        token = metadata.get("continue") or ""
+        items = [] if document["items"] is None else document["items"]
+        token = "" if metadata.get("continue") is None else metadata["continue"]
         if not isinstance(items, list) or not isinstance(token, str):
             return "a page of the list is no list: items or metadata.continue are of a wrong type"
         if token and token == self.token:
