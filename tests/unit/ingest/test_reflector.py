@@ -376,6 +376,7 @@ def test_i16_credentials_are_read_anew_when_they_are_refused():
     driver.refuse(status(401, "Unauthorized"))
     assert State("stale", "401 Unauthorized: Unauthorized") == driver.state
     driver.refuse(status(401, "Unauthorized"))
+    driver.step()
     driver.machine.request_failed("no route to host")
     assert "stale" == driver.state.name
     assert "20" == driver.open()["resourceVersion"]
