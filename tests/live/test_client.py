@@ -108,6 +108,23 @@ def test_a_reload_that_fails_keeps_what_there_was(tmp_path):
     with_client(tmp_path, scene)
 
 
+def test_i16_certificates_that_do_not_fit_any_more_are_loaded_anew(tmp_path):
+    async def scene():
+        async with FakeApiServer(FakeCluster()) as server:
+            place, url = tmp_path / "kubeconfig", server.url
+            server.url = url.replace("http", "https")
+            client = await ApiClient.connect(server.kubeconfig(place))
+            for _ in range(2):
+                with pytest.raises(UnreachableError, match="cannot be reached"):
+                    await client.get("/api/v1/pods", (), 1_000)
+            server.url = url
+            server.kubeconfig(place)
+            assert 200 == (await client.get("/api/v1/pods", (), 1_000))[0]
+            await client.close()
+
+    asyncio.run(scene())
+
+
 CONFIG = {
     "current-context": "c",
     "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],

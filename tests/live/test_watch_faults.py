@@ -539,6 +539,32 @@ def test_a_server_that_is_no_url_ends_the_watch(tmp_path):
     run(scene)
 
 
+@pytest.mark.parametrize("frames", [0, 1])
+def test_a_watch_that_is_given_up_leaves_nothing_behind(tmp_path, frames):
+    async def scene():
+        cluster = FakeCluster()
+        cluster.put("pods", pod("p"))
+        async with FakeApiServer(cluster) as server:
+            client = await ApiClient.connect(server.kubeconfig(tmp_path / "kubeconfig"))
+            before = asyncio.all_tasks()
+
+            async def take():
+                async for _ in Watch(client, SystemWatchClock(), resources=["pods"]).frames():
+                    pass
+
+            task = asyncio.create_task(take())
+            while len(server.asked("watch")) < frames:  # noqa: ASYNC110 - the server has no event for it
+                await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.sleep(0)
+            ours = {task for task in asyncio.all_tasks() - before if "/ingest/" in repr(task)}
+            assert set() == ours
+            await client.close()
+
+    run(scene)
+
+
 def test_a_server_that_is_not_there_is_waited_for(tmp_path):
     async def scene():
         async with FakeApiServer(FakeCluster()) as server:
