@@ -96,9 +96,7 @@ def test_after_a_storm_the_facts_say_what_the_cluster_says(tmp_path, seed, watch
         snapshots = [] if restores else None
         async with (
             FakeApiServer(cluster) as server,
-            following(
-                server, tmp_path, page_limit=3, probe_ms=20, resync_ms=200, watch_list=watch_list
-            ) as live,
+            following(server, tmp_path, page_limit=3, probe_ms=20, watch_list=watch_list) as live,
         ):
             server.duplicates = bool(seed % 2)
             for _ in range(150):
