@@ -13,7 +13,8 @@ from typing import Any, Final, cast
 
 from faust.types import StreamT
 
-from streams.worker import Delivered, Worker
+from streams.outlet import Delivered
+from streams.worker import Worker
 
 log: Final = logging.getLogger(__name__)
 

@@ -26,7 +26,8 @@ from sickbay.cloudevents import READ_BYTES_MAX, Message
 from sickbay.errors import ServiceError, SickbayError
 from sickbay.settings import KafkaSettings
 from streams.agents import facts_agent
-from streams.worker import PROGRESS_EVERY_MS, SNAPSHOT_EVERY_MS, Figures, Worker
+from streams.outlet import Figures
+from streams.worker import PROGRESS_EVERY_MS, SNAPSHOT_EVERY_MS, Worker
 
 log: Final = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from sickbay.cloudevents import Message
 from sickbay.topics import Topics
-from streams.worker import SNAPSHOT_EVERY_MS, SNAPSHOT_RECORDS, Delivered, Worker
+from streams.outlet import Delivered
+from streams.worker import SNAPSHOT_EVERY_MS, SNAPSHOT_RECORDS, Worker
 
 
 class Written(NamedTuple):

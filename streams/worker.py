@@ -14,16 +14,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from sickbay.cloudevents import (
     FACTS_OFFSET,
     INGEST_EPOCH,
     OUTCOME,
     PART,
-    Headers,
     Message,
     batches,
     header,
@@ -33,8 +32,10 @@ from sickbay.cloudevents import (
 )
 from sickbay.deadletters import RETRIED, letter_message, of_record
 from sickbay.errors import CodecError, ServiceError
+from sickbay.operations.failpoints import reach
 from sickbay.topics import Topics
 from streams.live import Answer, Live, NoPolicyError, Record, read_record
+from streams.outlet import Delivered, Figures, Outlet
 from streams.pieces import end_key, load_snapshot, manifest_key, pack, piece_key, position_of
 from streams.snapshot import dump_manifest, dump_node
 
@@ -56,76 +57,6 @@ ACKNOWLEDGE_TIMEOUT_S: Final = 120.0
 PROGRESS_EVERY_MS: Final = 200
 #: Bytes of records that wait for a snapshot, for each partition.
 _HELD_BYTES_MAX: Final = 32 * 1024 * 1024
-
-
-class Delivered(NamedTuple):
-    """One record of the facts topic."""
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    #: Broker's time of the record, milliseconds since the epoch.
-    written_at_ms: int
-    #: Lets the broker's position move past the record.
-    acknowledge: Callable[[], object]
-
-
-class Outlet(Protocol):
-    """What a worker needs of a broker."""
-
-    async def send(self, topic: str, partition: int, message: Message) -> Awaitable[object]:
-        """Hand a record over; what is returned is done when the broker has it. May wait for room."""
-        ...
-
-    def put_state(self, partition: int, key: str, value: bytes | None) -> Awaitable[object]:
-        """Write a state piece, or remove it; as ``send``."""
-        ...
-
-    def state(self, partition: int) -> Mapping[str, bytes]:
-        """Return the state pieces of a partition as they were recovered and written."""
-        ...
-
-    async def rewind(self, partition: int, offset: int) -> None:
-        """Deliver the facts of a partition again from an offset on."""
-        ...
-
-    def monotonic_ms(self) -> int:
-        """Return a time that only goes on."""
-        ...
-
-
-class Figures(Protocol):
-    """Where a worker counts what it does."""
-
-    def answered(self, outcome: str, facts: Mapping[str, int], decisions: Mapping[str, int]) -> None:
-        """One record was answered: kinds of its facts and of its decisions, to how many."""
-        ...
-
-    def parked(self) -> None:
-        """One record was parked."""
-        ...
-
-    def decided(self, written_at_ms: int) -> None:
-        """The broker has the decisions of the record that it took at this time."""
-        ...
-
-    def moved(self, partition: int, position: int, time_ms: int) -> None:
-        """Everything before a position is folded, up to this event time."""
-        ...
-
-    def snapshotted(self, partition: int) -> None:
-        """The state of a partition as it stands is in a snapshot."""
-        ...
-
-    def held(self, positions: Mapping[int, int]) -> None:
-        """These are the partitions that the worker has, with the position of each."""
-        ...
-
-    def breaker(self, scopes: Sequence[str]) -> None:
-        """These breakers are open, as the worker that has their home knows."""
-        ...
 
 
 @dataclass(slots=True)
@@ -209,6 +140,7 @@ class Worker:
                 return
             held.rewinds = 0
             await self._fold(held, record)
+            reach("worker.answered")
             self.taken += 1
             now_ms = self._outlet.monotonic_ms()
             if (
@@ -317,6 +249,7 @@ class Worker:
             reason,
         )
         await self._send(held, self._topics.parked, 0, letter_message(letter))
+        reach("worker.parked")
         held.live.skip(record.offset)
         self._figures.parked()
         self._figures.answered("parked", {}, {})
@@ -342,8 +275,10 @@ class Worker:
             await self._mark(held, record.offset, "superseded")
             return
         for partition, opened in answer.forwarded:
+            reach("worker.forwarding")
             await self._send(held, self._topics.facts, partition, single(opened.envelope, opened.data))
         for message in messages:
+            reach("worker.answering")
             sent = await self._send(held, self._topics.decisions, number, message)
             held.told, held.told_at_ms = live.position, self._outlet.monotonic_ms()
             if message is messages[-1] and isinstance(sent, asyncio.Future):
@@ -410,6 +345,7 @@ class Worker:
         live = held.live
         number, position = live.number, live.position
         await self._settled(held)
+        reach("worker.settled")
         touched, live.partition.touched = sorted(live.partition.touched), set()
         pieces = dict(held.pieces)
         writes: list[Awaitable[object]] = []
@@ -421,8 +357,10 @@ class Worker:
                 0
             )  # a node takes a millisecond: what the broker wants in between must not wait for all
         await self._acknowledged(writes)
+        reach("worker.pieces")
         manifest = pack(dump_manifest(live, pieces))
         await self._acknowledged([self._outlet.put_state(number, manifest_key(number, position), manifest)])
+        reach("worker.manifest")
         used = {piece_key(number, name, at) for name, at in pieces.items()}
         # what stands at or after the position may belong to a worker that is further on
         old = [
@@ -433,6 +371,7 @@ class Worker:
         await self._acknowledged([self._outlet.put_state(number, key, None) for key in sorted(old)])
         # the last record of the partition must be none that compaction takes away, or a recovery waits for it (faust #176)
         await self._acknowledged([self._outlet.put_state(number, end_key(number), b"%d" % position)])
+        reach("worker.ended")
         held.pieces, held.cut = pieces, position
         held.snapshot_at_ms = self._outlet.monotonic_ms()
         while held.held and held.held[0].offset < position:

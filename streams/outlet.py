@@ -1,0 +1,78 @@
+"""What a worker needs of a broker, and where it counts what it does. Contracts only: Faust fills them, and a driver for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from sickbay.cloudevents import Headers, Message
+
+
+class Delivered(NamedTuple):
+    """One record of the facts topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    #: Broker's time of the record, milliseconds since the epoch.
+    written_at_ms: int
+    #: Lets the broker's position move past the record.
+    acknowledge: Callable[[], object]
+
+
+class Outlet(Protocol):
+    """What a worker needs of a broker."""
+
+    async def send(self, topic: str, partition: int, message: Message) -> Awaitable[object]:
+        """Hand a record over; what is returned is done when the broker has it. May wait for room."""
+        ...
+
+    def put_state(self, partition: int, key: str, value: bytes | None) -> Awaitable[object]:
+        """Write a state piece, or remove it; as ``send``."""
+        ...
+
+    def state(self, partition: int) -> Mapping[str, bytes]:
+        """Return the state pieces of a partition as they were recovered and written."""
+        ...
+
+    async def rewind(self, partition: int, offset: int) -> None:
+        """Deliver the facts of a partition again from an offset on."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Return a time that only goes on."""
+        ...
+
+
+class Figures(Protocol):
+    """Where a worker counts what it does."""
+
+    def answered(self, outcome: str, facts: Mapping[str, int], decisions: Mapping[str, int]) -> None:
+        """One record was answered: kinds of its facts and of its decisions, to how many."""
+        ...
+
+    def parked(self) -> None:
+        """One record was parked."""
+        ...
+
+    def decided(self, written_at_ms: int) -> None:
+        """The broker has the decisions of the record that it took at this time."""
+        ...
+
+    def moved(self, partition: int, position: int, time_ms: int) -> None:
+        """Everything before a position is folded, up to this event time."""
+        ...
+
+    def snapshotted(self, partition: int) -> None:
+        """The state of a partition as it stands is in a snapshot."""
+        ...
+
+    def held(self, positions: Mapping[int, int]) -> None:
+        """These are the partitions that the worker has, with the position of each."""
+        ...
+
+    def breaker(self, scopes: Sequence[str]) -> None:
+        """These breakers are open, as the worker that has their home knows."""
+        ...
