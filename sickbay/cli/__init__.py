@@ -73,11 +73,12 @@ class _Lazy(click.Group):
 @click.version_option(package_name="sickbay", prog_name="sickbay")
 @click.option("--verbose", "-v", is_flag=True, help="Log what is being done.")
 def cli(verbose: bool) -> None:
-    """Replay incidents of Kubernetes accelerators, and ask what was decided and why.
+    """Watch Kubernetes accelerators or replay their incidents, and ask what was decided and why.
 
     \b
     Exit codes: 0 done; 1 failed; 2 wrong input or usage; 3 done, but something was parked; 4 an event this build cannot read;
-    5 the store cannot be used; 6 verify, rebuild or import found a difference; 130 interrupted.
+    5 the store cannot be used; 6 verify, rebuild or import found a difference; 7 Kafka or the API server cannot be used;
+    130 interrupted.
     """
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
