@@ -19,6 +19,7 @@ from ingest.lease import (
     RETRY_MS,
     Seen,
     looked,
+    made,
     next_step,
     renewed,
     taken,
@@ -118,17 +119,19 @@ class Elector:
             lease = await self._leases.read()
         now_ms = self._times.monotonic_ms()
         self._seen = looked(self._seen, lease, now_ms)
-        if next_step(self._seen, self._identity, now_ms, renewed_ms=None) != "acquire":
-            return False
-        wanted = taken(lease, self._leases.name, self._identity, self._now(), at_least)
-        write = self._leases.create if lease is None else self._leases.replace
+        step = next_step(self._seen, self._identity, now_ms, renewed_ms=None)
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                self._lease = await write(wanted)
+                if lease is None:
+                    await self._leases.create(made(self._leases.name, self._identity, self._now()))
+                elif step == "acquire":
+                    self._lease = await self._leases.replace(
+                        taken(lease, self._identity, self._now(), at_least)
+                    )
+                    self._renewed_ms = now_ms
         except Conflict:
-            return False
-        self._renewed_ms = now_ms
-        return True
+            return False  # another was faster
+        return self._renewed_ms is not None
 
     async def raise_to(self, epoch: int) -> None:
         """Make this leadership's number ``epoch`` if it is lower: a Lease that was deleted counts from the beginning again.

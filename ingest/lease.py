@@ -2,8 +2,8 @@
 
 Time is monotonic and this process's own: a Lease runs out when *we* saw no change of it for as long as it says, whatever times
 its holder wrote into it, so clocks that differ by hours change nothing. Leading ends some seconds before anybody else may see
-the Lease run out. A Lease that is not there proves nothing about its last holder, so it is waited for as long. It must do no
-I/O and read no clock.
+the Lease run out. A Lease that is not there proves nothing about its last holder, and being absent twice is not being absent in
+between: it is made first, and waited for like one that somebody holds. It must do no I/O and read no clock.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ RENEW_DEADLINE_MS: Final = 10_000
 #: Pause between two looks at the Lease.
 RETRY_MS: Final = 2_000
 
-#: ``acquire``: try to become its holder. ``renew``: it is ours, write that again. ``wait``: somebody may lead. ``lost``: we led
+#: ``make``: there is none to look at. ``acquire``: try to become its holder. ``renew``: it is ours, write that again. ``wait``: somebody may lead. ``lost``: we led
 #: and do not any more; there is no way back but a new start.
-Step: TypeAlias = Literal["acquire", "renew", "wait", "lost"]
+Step: TypeAlias = Literal["make", "acquire", "renew", "wait", "lost"]
 
 
 class Seen(NamedTuple):
@@ -48,48 +48,38 @@ def next_step(seen: Seen, identity: str, now_ms: int, *, renewed_ms: int | None)
     holder = None if seen.lease is None else holder_of(seen.lease)
     if renewed_ms is not None:
         return "renew" if holder == identity and now_ms - renewed_ms < RENEW_DEADLINE_MS else "lost"
+    if seen.lease is None:
+        return "make"
     # an empty holder stopped and said so; of any other it takes the whole time until he cannot believe it any more
     ran_out = now_ms - seen.since_ms >= max(LEASE_MS, _duration_ms(seen.lease))
     return "acquire" if holder == "" or ran_out else "wait"
 
 
-def taken(
-    lease: dict[str, Any] | None, name: str, identity: str, renew_time: str, at_least: int
-) -> dict[str, Any]:
+def made(name: str, identity: str, renew_time: str) -> dict[str, Any]:
+    """Return a Lease that nobody leads by yet, in the name of who made it."""
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
+    return _written(lease, identity, renew_time, 0)
+
+
+def taken(lease: dict[str, Any], identity: str, renew_time: str, at_least: int) -> dict[str, Any]:
     """Return the Lease as its new holder writes it; ``at_least`` is a bound for the number of its leadership."""
-    transitions = max(0 if lease is None else transitions_of(lease) + 1, at_least)
-    return _written(lease, name, identity, renew_time, transitions, acquired=True)
+    written = _written(lease, identity, renew_time, max(transitions_of(lease) + 1, at_least))
+    return written | {"spec": written["spec"] | {"acquireTime": renew_time}}
 
 
 def renewed(lease: dict[str, Any], identity: str, renew_time: str, transitions: int) -> dict[str, Any]:
-    """Return the Lease as its holder writes it again, an empty ``identity`` gives it back."""
-    return _written(lease, "", identity, renew_time, transitions, acquired=False)
+    """Return the Lease as its holder writes it again; an empty ``identity`` gives it back."""
+    return _written(lease, identity, renew_time, transitions)
 
 
-def _written(
-    lease: dict[str, Any] | None,
-    name: str,
-    identity: str,
-    renew_time: str,
-    transitions: int,
-    *,
-    acquired: bool,
-) -> dict[str, Any]:
-    document: dict[str, Any] = (
-        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
-        if lease is None
-        else dict(lease)
-    )
-    spec = {} if lease is None else dict(_spec(lease))
-    spec |= {
+def _written(lease: dict[str, Any], identity: str, renew_time: str, transitions: int) -> dict[str, Any]:
+    spec = {
         "holderIdentity": identity,
         "leaseDurationSeconds": LEASE_MS // 1000,
         "leaseTransitions": transitions,
         "renewTime": renew_time,
     }
-    if acquired:
-        spec["acquireTime"] = renew_time
-    return document | {"spec": spec}
+    return lease | {"spec": _spec(lease) | spec}
 
 
 def _spec(lease: dict[str, Any]) -> dict[str, Any]:
@@ -109,7 +99,7 @@ def transitions_of(lease: dict[str, Any]) -> int:
     return transitions if isinstance(transitions, int) and transitions > 0 else 0
 
 
-def _duration_ms(lease: dict[str, Any] | None) -> int:
-    seconds = None if lease is None else _spec(lease).get("leaseDurationSeconds")
+def _duration_ms(lease: dict[str, Any]) -> int:
+    seconds = _spec(lease).get("leaseDurationSeconds")
     # an hour is longer than any leader was ever waited for: beyond it somebody wrote nonsense
     return seconds * 1000 if isinstance(seconds, int) and 0 < seconds <= 3_600 else LEASE_MS

@@ -49,7 +49,7 @@ class LeaseLine:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        while self.paused:
+        while self.paused:  # noqa: ASYNC110 - it is set from the outside
             await asyncio.sleep(0.05)
 
     async def read(self):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.lease import Seen, looked, next_step, renewed, taken, transitions_of
+from ingest.lease import Seen, looked, made, next_step, renewed, taken, transitions_of
 
 
 def lease(holder="a", renew="t1", transitions=3, seconds=15):
@@ -20,8 +20,8 @@ def lease(holder="a", renew="t1", transitions=3, seconds=15):
 @pytest.mark.parametrize(
     ("seen", "renewed_ms", "step"),
     [
-        (Seen(None, 0), None, "wait"),
-        (Seen(None, -15_000), None, "acquire"),
+        (Seen(None, 0), None, "make"),
+        (Seen(None, -15_000), None, "make"),
         (Seen(lease("b"), -14_999), None, "wait"),
         (Seen(lease("b"), -15_000), None, "acquire"),
         (Seen(lease("b", seconds=60), -59_999), None, "wait"),
@@ -54,14 +54,13 @@ def test_only_a_sign_of_life_begins_the_wait_anew():
 
 
 def test_a_new_holder_counts_on_and_never_below_what_the_log_has():
-    assert transitions_of(taken(lease(), "sickbay-ingest", "b", "t9", 1)) == 4
-    assert transitions_of(taken(lease(), "sickbay-ingest", "b", "t9", 12)) == 12
-    assert transitions_of(taken(None, "sickbay-ingest", "b", "t9", 1)) == 1
-    assert transitions_of(taken(lease(transitions="many"), "sickbay-ingest", "b", "t9", 1)) == 1
+    assert transitions_of(taken(lease(), "b", "t9", 1)) == 4
+    assert transitions_of(taken(lease(), "b", "t9", 12)) == 12
+    assert transitions_of(taken(lease(transitions="many"), "b", "t9", 1)) == 1
 
 
 def test_what_a_holder_writes_names_the_version_that_it_read_and_keeps_what_is_not_its_own():
-    written = taken(lease(), "sickbay-ingest", "b", "t9", 1)
+    written = taken(lease(), "b", "t9", 1)
     assert written["metadata"] == lease()["metadata"]
     assert written["spec"]["acquireTime"] == written["spec"]["renewTime"] == "t9"
     again = renewed(written, "b", "t10", 4)
@@ -73,13 +72,13 @@ def test_what_a_holder_writes_names_the_version_that_it_read_and_keeps_what_is_n
     assert lease()["spec"]["holderIdentity"] == "a"
 
 
-def test_the_first_holder_makes_a_whole_object():
-    made = taken(None, "sickbay-ingest", "b", "t9", 5)
-    assert made == {
+def test_a_lease_that_is_made_is_a_whole_object_and_counts_no_leadership():
+    lease = made("sickbay-ingest", "b", "t9")
+    assert lease == {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": "sickbay-ingest"},
-        "spec": {
-            "holderIdentity": "b", "leaseDurationSeconds": 15, "leaseTransitions": 5, "renewTime": "t9", "acquireTime": "t9",
-        },
-    }  # fmt: skip
+        "spec": {"holderIdentity": "b", "leaseDurationSeconds": 15, "leaseTransitions": 0, "renewTime": "t9"},
+    }
+    assert next_step(Seen(lease, 0), "b", 14_999, renewed_ms=None) == "wait"
+    assert transitions_of(taken(lease, "b", "t10", 1)) == 1
