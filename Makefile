@@ -16,6 +16,7 @@ PACKAGES := sickbay ingest streams projections migrations
 
 CACHE := $(CURDIR)/.cache
 BIN := $(CURDIR)/.venv/bin
+KAFKA_POM := tests/services/kafka/pom.xml
 UV := $(CURDIR)/.uv/bin/uv
 
 export UV_CACHE_DIR := $(CACHE)/uv
@@ -62,6 +63,37 @@ if ! grep -qs '^create_main_cluster *= *false' "$$settings"; then echo 'create_m
 add postgresql
 endef
 
+# An engine's image where there is one that can fetch it, else Apache's jars; tests/support/kafka_server.py looks in that order too.
+define install_kafka
+if [ -n "$${SICKBAY_KAFKA:-}" ]; then exit 0; fi; \
+version="$$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' $(KAFKA_POM))"; \
+jars="$(CACHE)/kafka/$$version"; \
+if [ -e "$$jars/.stamp" ] && [ "$$jars/.stamp" -nt $(KAFKA_POM) ] && command -v java >/dev/null; then exit 0; fi; \
+if command -v docker >/dev/null && timeout 10 docker info >/dev/null 2>&1; then \
+	if docker image inspect "apache/kafka:$$version" >/dev/null 2>&1; then exit 0; fi; \
+	echo "fetching the image apache/kafka:$$version"; \
+	if docker pull --quiet "apache/kafka:$$version" >/dev/null; then exit 0; fi; \
+fi; \
+add() { apt-get install --quiet --quiet --yes --no-install-recommends "$$1" >/dev/null; }; \
+need() { \
+	command -v "$$1" >/dev/null && return; \
+	if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then \
+		echo "the tests need Kafka: install Java 17 or newer and Maven, so that java and mvn are on the PATH" >&2; \
+		echo "(Debian: the packages default-jre-headless and maven), or give the bootstrap of a broker in SICKBAY_KAFKA" >&2; \
+		exit 1; \
+	fi; \
+	echo "installing the Debian package $$2"; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	add "$$2" 2>/dev/null || { apt-get update --quiet --quiet >/dev/null; add "$$2"; }; \
+}; \
+need java default-jre-headless; \
+need mvn maven; \
+echo "fetching the jars of Apache Kafka $$version into .cache/kafka"; \
+told="$$(mvn --quiet --batch-mode --file $(KAFKA_POM) dependency:copy-dependencies \
+	"-DoutputDirectory=$$jars" "-Dmaven.repo.local=$(CACHE)/m2" 2>&1)" || { echo "$$told" >&2; exit 1; }; \
+touch "$$jars/.stamp"
+endef
+
 .PHONY: help
 help: ## list the targets (default)
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +108,10 @@ demo: $(WHEEL_STAMP) ## replay examples/one-card into a throw-away database and 
 .PHONY: postgresql
 postgresql: ## install the PostgreSQL server that the tests start: on Debian, as root, and only where none is found
 	@$(install_postgresql)
+
+.PHONY: kafka
+kafka: ## fetch the Kafka that the tests start: its image, or its jars (Java and Maven too: on Debian, as root, where missing)
+	@$(install_kafka)
 
 .PHONY: chromium
 chromium: ## install the browser that the slow tests drive: on Debian, as root, and only where none is found
@@ -93,11 +129,11 @@ up: ## start a PostgreSQL server for a store in a container (docs/databases.md);
 	docker compose up --detach --wait postgresql
 
 .PHONY: test
-test: $(WHEEL_STAMP) postgresql ## build and install the wheel, then run the default tests against it
+test: $(WHEEL_STAMP) postgresql kafka ## build and install the wheel, then run the default tests against it
 	$(BIN)/pytest -m "not slow"
 
 .PHONY: test-slow
-test-slow: $(WHEEL_STAMP) postgresql chromium ## run the long suites
+test-slow: $(WHEEL_STAMP) postgresql kafka chromium ## run the long suites
 	$(BIN)/pytest -m slow
 
 .PHONY: lint
