@@ -18,10 +18,11 @@ import msgspec
 from ingest.diff import Mirror
 from ingest.frames import FactFrame, Frame, Parked
 from ingest.ports import FactLog
+from ingest.recollection import Recollection
 from ingest.ticker import Beat, Item, ticks
-from ingest.told import Told
 from sickbay.deadletters import VALUE_BYTES_MAX, DeadLetter
 from sickbay.facts import BreakerStateChanged, Fact, PolicyChanged, Tick
+from sickbay.operations.stage_metrics import IngestMetrics
 from sickbay.policy import Policy
 
 _log: Final = logging.getLogger(__name__)
@@ -30,37 +31,35 @@ _log: Final = logging.getLogger(__name__)
 _PUBLISH_FACTS: Final = 2_000
 
 
-class Counts:
-    """What an ingester did since it started; whoever shows metrics reads it."""
-
-    def __init__(self) -> None:
-        self.frames: Counter[tuple[str, str]] = Counter()
-        self.facts: Counter[str] = Counter()
-        self.parked = 0
-        #: Facts of a recording that were told before it was begun again.
-        self.passed_over = 0
-        self.beats = 0
-        #: Event time of the newest frame, and of the newest tick.
-        self.seen_ms: int | None = None
-        self.ticked_ms: int | None = None
-
-
 class Ingester:
     """One run over one source. ``guard`` raises when this process may not write any more; it is asked before every write."""
 
-    def __init__(self, log: FactLog, policy: Policy, *, guard: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        log: FactLog,
+        policy: Policy,
+        metrics: IngestMetrics,
+        *,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
         self._log = log
         self._policy = policy
+        self._metrics = metrics
         self._guard = guard
         self._mirror = Mirror(policy.reading, log.partitions)
-        self._told = Told(())
+        self._told = Recollection(())
         #: Up to this tick a recording was told, while it is still being passed over.
         self._passing_ms: int | None = None
         self._in_force = False
-        self.counts: Final = Counts()
+        #: Kinds of facts that the log took and may not have kept yet.
+        self._taken: Counter[str] = Counter()
+        #: Facts of a recording that were told before it was begun again.
+        self.passed_over = 0
+        #: What could not be used.
+        self.parked = 0
 
     @property
-    def told(self) -> Told:
+    def told(self) -> Recollection:
         """What was told before this run; empty until ``recall``."""
         return self._told
 
@@ -77,7 +76,7 @@ class Ingester:
         """
         memory = await self._log.recall()
         facts = await asyncio.to_thread(list, memory.facts)
-        self._told = Told(facts)
+        self._told = Recollection(facts)
         if live:
             await asyncio.to_thread(self._mirror.recall, facts, self._told.seen_ms)
         else:
@@ -97,18 +96,17 @@ class Ingester:
                 await self._beat(item)
             else:
                 await self._frame(item)
-        await self._log.drain()
+        await self._drain()
 
     async def _frame(self, frame: Frame | FactFrame) -> None:
         if not self._in_force:
             await self._put_policy_in_force(frame.at_ms)
         facts = await self._observe(frame)
-        self.counts.seen_ms = max(frame.at_ms, self.counts.seen_ms or 0)
         if not facts:
             return
         if self._passing_ms is not None:
             if self._told.covers(facts):
-                self.counts.passed_over += len(facts)
+                self.passed_over += len(facts)
                 return
             _log.warning("%s: the log does not know this; told from here on", frame.place)
             self._passing_ms = None
@@ -116,9 +114,9 @@ class Ingester:
 
     async def _observe(self, frame: Frame | FactFrame) -> list[Fact]:
         if isinstance(frame, FactFrame):
-            self.counts.frames["facts", frame.fact.KIND] += 1
             return self._recorded(frame.fact)
-        self.counts.frames[frame.resource, frame.type] += 1
+        if frame.resource:
+            self._metrics.read(frame.resource)
         # a list of a large cluster takes seconds, in which the Lease must be renewed and health be answered for
         facts = (
             await asyncio.to_thread(self._mirror.apply, frame)
@@ -147,10 +145,8 @@ class Ingester:
                 return
             self._passing_ms = None
         # so that the newest tick says how far everything is kept
-        await self._log.drain()
+        await self._drain()
         await self._publish(ticks(beat.at_ms, self._log.partitions))
-        self.counts.beats += 1
-        self.counts.ticked_ms = beat.at_ms
 
     async def _put_policy_in_force(self, at_ms: int) -> None:
         """Tell the partitions that were last told another policy. Each is asked for itself: a kill may part them."""
@@ -170,12 +166,24 @@ class Ingester:
             part = facts[first : first + _PUBLISH_FACTS]
             self._guard()
             await self._log.publish(part)
-            self.counts.facts.update(fact.KIND for fact in part)
+            self._taken.update(fact.KIND for fact in part)
+            if not self._log.waiting:
+                self._count_kept()
+
+    async def _drain(self) -> None:
+        await self._log.drain()
+        self._count_kept()
+
+    def _count_kept(self) -> None:
+        for kind, count in self._taken.items():
+            self._metrics.published(kind, count)
+        self._taken.clear()
 
     async def _park(self, parked: Sequence[Parked]) -> None:
-        self.counts.parked += len(parked)
         self._guard()
         await self._log.park([_letter(item) for item in parked])
+        self.parked += len(parked)
+        self._metrics.parked(len(parked))
 
 
 def _letter(parked: Parked) -> DeadLetter:

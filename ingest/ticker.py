@@ -134,3 +134,4 @@ async def live_items(
     finally:
         if waiting is not None:
             waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)

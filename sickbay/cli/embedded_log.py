@@ -26,6 +26,7 @@ from sickbay.envelope import partition_of
 from sickbay.errors import StoreError
 from sickbay.events import Event
 from sickbay.facts import Fact, PolicyChanged, Tick
+from sickbay.operations.failpoints import reach
 from streams.breaker import BREAKER, BreakerState
 
 #: Times that a batch is folded over a log that others move on meanwhile.
@@ -50,7 +51,7 @@ class EmbeddedLog:
         self._folded: list[LogRecord] = []
         self._positions: dict[int, Position] = {}
         #: The newest fact of every subject; emptied when it was recalled.
-        self._newest: dict[tuple[str, ...], Fact] = {}
+        self._newest: dict[tuple[object, ...], Fact] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -123,6 +124,7 @@ class EmbeddedLog:
         """Fold and write facts; return whether the log still stood where the fold stands, for nothing was written otherwise."""
         self._decide(facts)
         records = linked(self._folded, self._positions)
+        reach("embedded.decided")
         self._folded.clear()
         try:
             if self._store.write(records).skipped:
@@ -131,6 +133,7 @@ class EmbeddedLog:
             if self._store.positions() == self._positions:
                 raise
             return False
+        reach("embedded.written")
         for record in records:
             newest_ms = (
                 self._positions[record.partition].newest_ms if record.partition in self._positions else 0
@@ -179,9 +182,13 @@ class EmbeddedLog:
                 yield (record.envelope.at_ms, rank, number), event
 
     def _keep(self, fact: Fact) -> None:
-        subject = (fact.KIND, stream_of(fact), fact.subject, getattr(fact, "pod_uid", ""))
+        # a claim's last allocation explains words that come after it was taken back
+        held = bool(getattr(fact, "results", ()))
+        subject = (fact.KIND, stream_of(fact), fact.subject, getattr(fact, "pod_uid", ""), held)
         known = self._newest.get(subject)
         if known is None or _version(known) <= _version(fact):
+            # in the order of the log: of equal versions the last counts
+            self._newest.pop(subject, None)
             self._newest[subject] = fact
 
 

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 from fact_logs import MemoryLog
+from prometheus_client import CollectorRegistry
 
 from ingest.frames import FactFrame, Frame, Parked
 from ingest.ingester import Ingester
 from ingest.recorded import recorded_items
 from ingest.ticker import Beat
+from sickbay.clock import SystemClock
 from sickbay.codec import encode_payload, fact_id
 from sickbay.errors import ServiceError
 from sickbay.facts import NodeObserved, PolicyChanged, Tick
+from sickbay.operations.stage_metrics import IngestMetrics
 from sickbay.policy import Policy, policy_from_yaml
 
 T0 = 1_790_000_000_000
@@ -36,13 +39,17 @@ def frame(
     return Frame(at_ms=at_ms, resource="nodes", type=kind, object=obj, place=place)
 
 
+def metrics(registry=None) -> IngestMetrics:
+    return IngestMetrics(registry or CollectorRegistry(), SystemClock())
+
+
 async def given(*items):
     for item in items:
         yield item
 
 
 def ingest(log, *items, policy=None, guard=lambda: None):
-    ingester = Ingester(log, policy or Policy(), guard=guard)
+    ingester = Ingester(log, policy or Policy(), metrics(), guard=guard)
 
     async def scene():
         await ingester.recall(live=False)
@@ -89,12 +96,11 @@ def test_a_policy_that_was_in_force_once_comes_back():
 
 def test_a_beat_is_told_to_every_partition_when_what_came_before_it_is_kept():
     log = MemoryLog(eager=False, partitions=3)
-    ingester = ingest(log, frame(T0, node(1, 5)), Beat(T0 + 5_000))
+    ingest(log, frame(T0, node(1, 5)), Beat(T0 + 5_000))
     assert [(fact.partition, fact.observed_at_ms) for fact in log.kept if isinstance(fact, Tick)] == [
         (0, T0 + 5_000), (1, T0 + 5_000), (2, T0 + 5_000),
     ]  # fmt: skip
     assert log.calls == [("publish", 3), ("publish", 1), ("drain", 4), ("publish", 3), ("drain", 3)]
-    assert (ingester.counts.beats, ingester.counts.ticked_ms) == (1, T0 + 5_000)
 
 
 def test_no_frame_is_read_that_comes_after_one_that_the_log_did_not_take():
@@ -108,7 +114,7 @@ def test_no_frame_is_read_that_comes_after_one_that_the_log_did_not_take():
             yield frame(T0 + number, node(number, number))
 
     async def scene():
-        await Ingester(log, Policy()).run(frames())
+        await Ingester(log, Policy(), metrics()).run(frames())
 
     with pytest.raises(ServiceError, match="the log is gone"):
         asyncio.run(scene())
@@ -139,7 +145,7 @@ def test_what_cannot_be_used_is_parked_and_the_rest_goes_on():
         ("file.jsonl:3", None),
     ]
     assert (log.letters[1].reason, log.letters[1].value) == ("not JSON", b"{\\udc80")
-    assert ingester.counts.parked == 2
+    assert ingester.parked == 2
     assert log.kept[-1].node == "n2"
 
 
@@ -160,6 +166,28 @@ def test_more_facts_than_the_log_takes_at_a_time_come_in_parts():
     nodes = {"metadata": {"resourceVersion": "9000"}, "items": [node(n, n + 1) for n in range(4_500)]}
     ingest(log, frame(T0, nodes, "LIST"))
     assert [count for verb, count in log.calls if verb == "publish"] == [2, 2_000, 2_000, 502]
+
+
+def test_facts_count_when_they_are_kept():
+    registry = CollectorRegistry()
+    log = MemoryLog(eager=False)
+
+    def kept():
+        return registry.get_sample_value("sickbay_ingest_facts_total", {"kind": "node_observed"})
+
+    async def scene():
+        seen = []
+
+        async def items():
+            yield frame(T0, node(1, 5))
+            seen.append(kept())
+            yield Beat(T0 + 5_000)
+            seen.append(kept())
+
+        await Ingester(log, Policy(), metrics(registry)).run(items())
+        return seen
+
+    assert asyncio.run(scene()) == [None, 1]
 
 
 # --- recordings ------------------------------------------------------------------------------------------------------
@@ -184,7 +212,7 @@ def recording(path, seconds=60):
 
 
 def ingest_recording(log, path, *, speed=0.0, policy=None):
-    ingester = Ingester(log, policy or Policy())
+    ingester = Ingester(log, policy or Policy(), metrics())
 
     async def scene():
         await ingester.recall(live=False)
@@ -237,7 +265,7 @@ def test_a_recording_that_was_stopped_anywhere_is_told_to_its_end_and_nothing_tw
         if ticked:
             # nothing that stands before the newest tick comes again
             assert len(again) - len(expected) <= kill - ticked[0]
-            assert ingester.counts.passed_over > 0
+            assert ingester.passed_over > 0
 
 
 def test_a_recording_that_the_log_does_not_know_is_told_whole(tmp_path):

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ingest.frames import RESOURCES
 from sickbay.codec import stream_of
-from sickbay.facts import Fact, PolicyChanged, Request, Tick
+from sickbay.facts import Fact, PolicyChanged, Request, ResyncCompleted, Tick
 
 
-class Told:
+class Recollection:
     """The memory of a log, by subject."""
 
     def __init__(self, facts: Iterable[Fact]) -> None:
@@ -24,6 +25,8 @@ class Told:
         #: The newest time at which an ingester saw anything. What people ask for carries times of theirs and is left out.
         self.seen_ms: int | None = None
         self._policies: dict[int, tuple[int, str]] = {}
+        #: Resource type to its newest version.
+        self._versions: dict[str, tuple[int, int]] = {}
         self._subjects: dict[tuple[str, str], int] = {}
         for fact in facts:
             self._take(fact)
@@ -39,6 +42,15 @@ class Told:
             self.seen_ms = max(at_ms, self.seen_ms or 0)
         if isinstance(fact, Tick):
             self.ticked_ms = max(at_ms, self.ticked_ms or 0)
+        resource = fact.watched if isinstance(fact, ResyncCompleted) else fact.resource
+        if resource in RESOURCES:
+            version = (fact.epoch, fact.rv)
+            self._versions[resource] = max(version, self._versions.get(resource, version))
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The newest resourceVersion that was told of each resource type, in its newest epoch."""
+        return {resource: rv for resource, (_, rv) in self._versions.items()}
 
     def policy_of(self, partition: int) -> str:
         """Return the hash of the policy that was last put in force in a partition, "" for none."""
