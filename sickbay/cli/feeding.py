@@ -86,7 +86,7 @@ class Feeding:
             self._elector.require()
 
     async def run(self, stop: Stop) -> None:
-        """Feed until the source ends or ``stop`` is requested, with everything kept that was taken.
+        """Feed until the source ends or ``stop`` is requested; the log is closed then, with everything kept that it took.
 
         Raises SickbayError, also in an ExceptionGroup; what was not acknowledged is told again by the next run.
         """
@@ -105,6 +105,8 @@ class Feeding:
                 await stack.enter_async_context(server)
             async with asyncio.TaskGroup() as group:
                 await self._lead_and_feed(client, stop, group)
+            # only when all went well: who lost the Lease must not send what still waits
+            await self._log.close()
             if self._elector is not None:
                 await self._elector.release()
 
