@@ -7,7 +7,7 @@ the same items for the same files, however often it is started again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final
 
 from ingest.frames import Parked, Unread
@@ -26,7 +26,7 @@ async def recorded_items(
     paced_from_ms: int | None,
     monotonic_ms: Callable[[], int],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> AsyncIterator[Item]:
+) -> AsyncGenerator[Item, None]:
     """Yield what recordings hold, merged by time, with a beat at each grid time before the next frame, and one at the end.
 
     ``speed`` 1 takes as long as it took, 2 half as long, 0 waits for nothing; what was recorded up to ``paced_from_ms`` was

@@ -8,7 +8,7 @@ every fact that was observed at or before t. Pure but for ``live_items``, which 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -98,7 +98,7 @@ async def live_items(
     times: Times,
     watches: Callable[[], Sequence[Heard]],
     interval_ms: int = INTERVAL_MS,
-) -> AsyncIterator[Item]:
+) -> AsyncGenerator[Item, None]:
     """Yield frames as they come, with a beat at each multiple of ``interval_ms`` at which the watch is honest.
 
     Before each beat the mirror hears of the time too (a TICK frame). A frame that was received before a beat and comes after

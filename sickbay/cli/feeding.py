@@ -9,22 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ingest.client import ApiClient
 from ingest.frames import Frame, Parked
 from ingest.ingester import Ingester
 from ingest.leading import Elector
 from ingest.lease_api import ApiLeases
 from ingest.ports import FactLog
 from ingest.recorded import recorded_items
-from ingest.sight import Sight
-from ingest.steps import Timing
-from ingest.ticker import INTERVAL_MS, Item, live_items
-from ingest.watching import Watch
+from ingest.ticker import Item, live_items
 from sickbay.cli.folding import TICK_MS
 from sickbay.operations.health import Check, Told
 from sickbay.operations.http import HOST_DEFAULT, HealthServer
@@ -33,6 +29,9 @@ from sickbay.operations.metrics import new_registry
 from sickbay.operations.running import Stop
 from sickbay.operations.stage_metrics import IngestMetrics
 from sickbay.policy import Policy
+
+if TYPE_CHECKING:
+    from ingest.client import ApiClient
 
 Result = TypeVar("Result")
 
@@ -59,7 +58,7 @@ class Feed:
 class Feeding:
     """One run. ``parked`` and ``passed_over`` count what could not be used, and what was told before."""
 
-    def __init__(self, log: FactLog, feed: Feed) -> None:
+    def __init__(self, log: FactLog, feed: Feed, checks: Sequence[Check] = ()) -> None:
         self._log = log
         self._feed = feed
         self._clock = LiveClock()
@@ -67,7 +66,8 @@ class Feeding:
         self._metrics = IngestMetrics(self._registry, self._clock)
         self._metrics.count_waiting(lambda: log.waiting)
         self._ready = Told("log")
-        self._checks: list[Check] = [self._ready]
+        self._watch = _WatchCheck()
+        self._checks: list[Check] = [self._ready, self._watch, *checks]
         self._ingester = Ingester(log, feed.policy, self._metrics, guard=self._guard)
         self._elector: Elector | None = None
 
@@ -93,6 +93,8 @@ class Feeding:
         async with AsyncExitStack() as stack:
             client: ApiClient | None = None
             if not self._feed.recordings:
+                from ingest.client import ApiClient  # a recording needs none of it, and it takes a second
+
                 client = await ApiClient.connect(self._feed.kubeconfig, self._feed.context)
                 stack.push_async_callback(client.close)
                 if self._feed.lease_namespace is not None:
@@ -114,7 +116,7 @@ class Feeding:
         ingest_epoch = 1
         keeping: asyncio.Task[None] | None = None
         if self._elector is not None:
-            self._ready.failed("another ingester leads")
+            self._ready.ready()  # to take over
             acquired = await _unless_stopped(self._elector.acquire(), stop)
             if acquired is None:
                 return
@@ -138,28 +140,47 @@ class Feeding:
             if keeping is not None:
                 keeping.cancel()
 
-    async def _items(self, client: ApiClient | None) -> AsyncGenerator[Item, None]:
+    def _items(self, client: ApiClient | None) -> AsyncGenerator[Item, None]:
+        if client is not None:
+            return self._watched(client)
+        return recorded_items(
+            self._feed.recordings,
+            interval_ms=TICK_MS,
+            speed=self._feed.speed,
+            paced_from_ms=self._ingester.told.ticked_ms,
+            monotonic_ms=self._clock.monotonic_ms,
+        )
+
+    async def _watched(self, client: ApiClient) -> AsyncGenerator[Item, None]:
+        from ingest.sight import Sight
+        from ingest.steps import Timing
+        from ingest.watching import Watch
+
         told = self._ingester.told
-        if client is None:
-            items = recorded_items(
-                self._feed.recordings,
-                interval_ms=TICK_MS,
-                speed=self._feed.speed,
-                paced_from_ms=told.ticked_ms,
-                monotonic_ms=self._clock.monotonic_ms,
-            )
-        else:
-            if told.ticked_ms is not None:
-                self._clock.begin_after(told.ticked_ms)
-            timing = Timing()
-            watch = Watch(client, self._clock, versions=told.versions, timing=timing)
-            sight = Sight(watch.status, self._clock, timing.idle_ms)
-            self._checks.append(sight)
-            frames = cast("AsyncGenerator[Frame | Parked, None]", watch.frames())
-            items = live_items(frames, times=self._clock, watches=sight.heard, interval_ms=INTERVAL_MS)
-        async with aclosing(cast("AsyncGenerator[Item, None]", items)) as given:
-            async for item in given:
+        if told.ticked_ms is not None:
+            self._clock.begin_after(told.ticked_ms)
+        timing = Timing()
+        watch = Watch(client, self._clock, versions=told.versions, timing=timing)
+        sight = Sight(watch.status, self._clock, timing.idle_ms)
+        self._watch.sight = sight
+        async with (
+            aclosing(cast("AsyncGenerator[Frame | Parked, None]", watch.frames())) as frames,
+            aclosing(live_items(frames, times=self._clock, watches=sight.heard)) as items,
+        ):
+            async for item in items:
                 yield item
+
+
+class _WatchCheck:
+    """Whether the cluster is seen, once somebody looks: a recording, and a replica that waits for its turn, see nothing."""
+
+    name = "watch"
+
+    def __init__(self) -> None:
+        self.sight: Check | None = None
+
+    def problem(self) -> str | None:
+        return None if self.sight is None else self.sight.problem()
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, Result], stop: Stop) -> Result | None:

@@ -24,6 +24,7 @@ from sickbay.cli.feeding import Feed, Feeding
 from sickbay.cli.options import policy_option, read_policy
 from sickbay.cli.replaying import EXIT_PARKED
 from sickbay.errors import InputError
+from sickbay.operations.health import Fresh
 from sickbay.operations.logs import LogFormat, setup_logging
 from sickbay.operations.running import Stop, run_process
 from sickbay.operations.tracing import setup_tracing
@@ -31,6 +32,9 @@ from sickbay.settings import KafkaSettings, kafka_settings
 
 #: Where a process in a cluster finds its own namespace.
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+#: Facts that wait for longer are not on their way: Kafka does not take them.
+_WAITS_MAX_MS: Final = 15_000
 
 
 @click.command()
@@ -120,7 +124,8 @@ async def _ingest(settings: KafkaSettings, feed: Feed, stop: Stop) -> int:
     """Feed Kafka and return how much was parked."""
     tracing = setup_tracing("ingest", os.environ)
     log = KafkaFactLog(settings)
-    feeding = Feeding(log, feed)
+    waits = Fresh("kafka", lambda: round(log.oldest_waiting_s * 1000), _WAITS_MAX_MS)
+    feeding = Feeding(log, feed, [waits])
     try:
         await log.start()
         await feeding.run(stop)
