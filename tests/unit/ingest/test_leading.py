@@ -11,7 +11,7 @@ from leases import LeaseLine, LeaseServer
 from virtual_time import LoopTimes, run_virtually
 
 from ingest.leading import Elector
-from ingest.lease import LEASE_MS, RENEW_DEADLINE_MS
+from ingest.lease import LEASE_MS, RENEW_DEADLINE_MS, made
 from sickbay.errors import ServiceError
 
 
@@ -95,6 +95,24 @@ def test_a_leader_that_is_cut_off_stops_before_another_begins():
         assert stopped_s - cut_s <= RENEW_DEADLINE_MS / 1000 + 0.2
         assert 2 < loop.time() - stopped_s <= LEASE_MS / 1000
         await _end(tasks)
+
+    run_virtually(scene())
+
+
+def test_a_renewal_is_as_old_as_its_request_and_not_as_its_answer():
+    async def scene():
+        server = LeaseServer()
+        server.keep(made("sickbay-ingest", "", "t1"))
+        line = LeaseLine(server, latency_s=0.01)
+        elector = Elector(line, "one", times=LoopTimes())
+        await elector.acquire()
+        line.latency_s = 1.9
+        loop = asyncio.get_running_loop()
+        sent_s = loop.time()
+        await elector.raise_to(5)
+        assert loop.time() - sent_s == pytest.approx(3.8)
+        await asyncio.sleep(sent_s + RENEW_DEADLINE_MS / 1000 - loop.time() + 0.01)
+        assert not elector.leads
 
     run_virtually(scene())
 
