@@ -125,8 +125,11 @@ chromium: ## install the browser that the slow tests drive: on Debian, as root, 
 	add 2>/dev/null || { apt-get update --quiet --quiet >/dev/null; add; }
 
 .PHONY: up
-up: ## start a PostgreSQL server for a store in a container (docs/databases.md); needs Docker and SICKBAY_POSTGRES_PASSWORD
-	docker compose up --detach --wait postgresql
+up: ## start Kafka, PostgreSQL and Sickbay in containers; needs Docker and SICKBAY_POSTGRES_PASSWORD, and for ingest secrets/kubeconfig
+	@services="work project"; \
+	if [ -f secrets/kubeconfig ]; then services="ingest $$services"; \
+	else echo "no secrets/kubeconfig, so nothing is observed: put one there and run this again"; fi; \
+	docker compose up --detach --build --wait $$services
 
 .PHONY: test
 test: $(WHEEL_STAMP) postgresql kafka ## build and install the wheel, then run the default tests against it

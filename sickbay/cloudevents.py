@@ -42,7 +42,8 @@ _SOURCE: Final = "/sickbay"
 #: Bytes that key, headers and a batch's array add to its events, at most.
 _FRAME_BYTES: Final = 1_024
 
-Headers: TypeAlias = Sequence[tuple[str, bytes]]
+#: What Kafka gives: the value of a header may be null, which only others write.
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 
 class Message(NamedTuple):
@@ -154,9 +155,11 @@ def _require_size(envelope: Envelope, data: bytes) -> None:
 
 
 def header(headers: Headers | None, name: str) -> str | None:
-    """Return a header's value as text, ``None`` when it is absent. Raises CodecError for bytes that are no UTF-8."""
+    """Return a header's value as text, ``None`` when it is absent. Raises CodecError for null and bytes that are no UTF-8."""
     for key, value in headers or ():
         if key == name:
+            if value is None:
+                raise CodecError(f"header {name} is null")
             try:
                 return value.decode()
             except UnicodeDecodeError as error:
@@ -187,7 +190,7 @@ def unpack(value: bytes | None, headers: Headers | None) -> list[Opened]:
     if kind == SINGLE:
         return [Opened(decode_envelope(value), value)]
     if kind != BATCH:
-        raise CodecError(f"content type {kind[:80]!r} is none of ours")
+        raise CodecError(f"content type {kind and kind[:80]!r} is none of ours")
     try:
         structured = _read_batch(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -94,7 +94,7 @@ def decode_envelope(data: bytes | str) -> Envelope:
     """
     try:
         return _envelope_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CodecError(f"not a Sickbay event: {error}; expected one JSON envelope") from error
 
 
@@ -123,5 +123,5 @@ def open_envelope(envelope: Envelope) -> Event:
             payload = UPCASTERS[(envelope.kind, version)](payload)
             version += 1
         return msgspec.convert(payload, cls)
-    except (msgspec.MsgspecError, KeyError) as error:
+    except (msgspec.MsgspecError, KeyError, RecursionError) as error:
         raise CodecError(f"{envelope.kind} {envelope.event_id}: {error}") from error

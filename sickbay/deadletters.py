@@ -13,8 +13,13 @@ import msgspec
 from sickbay.cloudevents import READ_BYTES_MAX, Headers, Message
 from sickbay.errors import CodecError
 
-#: Bytes kept of one value: base64 of it, with the rest, stays below the largest record.
+#: Bytes kept of one value: base64 of it, with all of the rest at its limit, stays below the largest record.
 VALUE_BYTES_MAX: Final = 600_000
+_KEY_BYTES_MAX: Final = 4_096
+_HEADERS_MAX: Final = 32
+_HEADER_NAME_MAX: Final = 256
+_HEADER_BYTES_MAX: Final = 1_024
+_TEXT_MAX: Final = 2_000
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,11 +39,13 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     value: bytes = b""
     #: Bytes of the whole value: more than ``value`` has when it was cut.
     value_bytes: int = 0
+    #: Whether key or headers are not all that there was.
+    outside_cut: bool = False
 
     @property
     def is_whole(self) -> bool:
         """Whether it can be written again as it was."""
-        return bool(self.topic) and len(self.value) == self.value_bytes
+        return bool(self.topic) and len(self.value) == self.value_bytes and not self.outside_cut
 
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
@@ -55,27 +62,38 @@ def of_record(
     reason: str,
 ) -> DeadLetter:
     """Return the letter of a record that cannot be used."""
-    value = value or b""
+    key, value, headers = key or b"", value or b"", headers or ()
+    kept = tuple(
+        (name[:_HEADER_NAME_MAX], (content or b"")[:_HEADER_BYTES_MAX])
+        for name, content in headers[:_HEADERS_MAX]
+    )
     return DeadLetter(
         place=f"{topic}/{partition}@{offset}",
         reason=reason,
         topic=topic,
         partition=partition,
         offset=offset,
-        key=(key or b"")[:4096],
-        headers=tuple((name[:256], content[:4096]) for name, content in (headers or ())[:32]),
+        key=key[:_KEY_BYTES_MAX],
+        headers=kept,
         value=value[:VALUE_BYTES_MAX],
         value_bytes=len(value),
+        outside_cut=len(key) > _KEY_BYTES_MAX or list(kept) != list(headers),
     )
 
 
 def letter_message(letter: DeadLetter) -> Message:
-    """Return the record of a letter."""
+    """Return the record of a letter. It fits its topic whatever was parked: texts are cut, and made such that UTF-8 has them."""
+    letter = msgspec.structs.replace(letter, place=_text(letter.place), reason=_text(letter.reason))
     return Message(
-        letter.place.encode("utf-8", "backslashreplace"),
+        letter.place.encode(),
         _encode(letter),
         [("content-type", b"application/json")],
     )
+
+
+def _text(text: str) -> str:
+    # half a surrogate pair, which JSON may hold and UTF-8 may not
+    return text[:_TEXT_MAX].encode("utf-8", "backslashreplace").decode()
 
 
 def read_letter(value: bytes | None) -> DeadLetter:
@@ -84,5 +102,5 @@ def read_letter(value: bytes | None) -> DeadLetter:
         raise CodecError("not a dead letter: a record without a value, or above the limit")
     try:
         return _decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CodecError(f"not a dead letter: {error}") from error

@@ -6,6 +6,7 @@ Secrets come from files, never from the environment or the command line, so that
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Final, Literal
 
 import msgspec
@@ -15,7 +16,7 @@ from sickbay.topics import PARTITIONS_DEFAULT, Topics
 
 Security = Literal["plaintext", "ssl", "sasl_ssl"]
 
-_LOOPBACK: Final = ("127.", "localhost", "[::1]", "::1")
+_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 
 class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +58,7 @@ def kafka_settings(environment: Mapping[str, str]) -> KafkaSettings:
         raw = text(key)
         if not raw:
             return default
-        if not (raw.isascii() and raw.isdigit() and 1 <= int(raw) <= most):
+        if not (_is_number(raw) and 1 <= int(raw) <= most):
             raise InputError(f"{name(key)} is {raw!r}; give a whole number from 1 to {most}")
         return int(raw)
 
@@ -67,9 +68,9 @@ def kafka_settings(environment: Mapping[str, str]) -> KafkaSettings:
             f"{name('BOOTSTRAP')} says where Kafka is and is not set; give host:port, several with commas"
         )
     hosts = [host.strip() for host in bootstrap.split(",")]
-    if not all(host.rpartition(":")[2].isdigit() and host.rpartition(":")[0] for host in hosts):
+    if not all(map(_is_address, hosts)):
         raise InputError(f"{name('BOOTSTRAP')} is {bootstrap!r}; give host:port, several with commas")
-    default = "plaintext" if all(host.startswith(_LOOPBACK) for host in hosts) else "ssl"
+    default = "plaintext" if all(map(_is_here, hosts)) else "ssl"
     security = text("SECURITY", default).lower()
     if security not in ("plaintext", "ssl", "sasl_ssl"):
         raise InputError(f"{name('SECURITY')} is {security!r}; give plaintext, ssl or sasl_ssl")
@@ -77,6 +78,9 @@ def kafka_settings(environment: Mapping[str, str]) -> KafkaSettings:
         raise InputError(
             f"{name('SECURITY')} is sasl_ssl, and {name('SASL_USERNAME')} or {name('SASL_PASSWORD_FILE')} is not set"
         )
+    mechanism = text("SASL_MECHANISM", _MECHANISMS[0]).upper()
+    if mechanism not in _MECHANISMS:
+        raise InputError(f"{name('SASL_MECHANISM')} is {mechanism!r}; give {', '.join(_MECHANISMS)}")
     prefix = text("PREFIX", "sickbay")
     if (
         not (prefix and prefix.isascii() and prefix.replace("-", "").replace("_", "").isalnum())
@@ -89,10 +93,28 @@ def kafka_settings(environment: Mapping[str, str]) -> KafkaSettings:
         ca_file=text("CA_FILE"),
         cert_file=text("CERT_FILE"),
         key_file=text("KEY_FILE"),
-        sasl_mechanism=text("SASL_MECHANISM", "SCRAM-SHA-512"),
+        sasl_mechanism=mechanism,
         sasl_username=text("SASL_USERNAME"),
         sasl_password_file=text("SASL_PASSWORD_FILE"),
         prefix=prefix,
         partitions=whole("PARTITIONS", PARTITIONS_DEFAULT, 1_000),
         replication=whole("REPLICATION", 3, 100),
     )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def _is_address(host_and_port: str) -> bool:
+    host, _, port = host_and_port.rpartition(":")
+    return bool(host) and _is_number(port) and 1 <= int(port) <= 65_535
+
+
+def _is_here(host_and_port: str) -> bool:
+    """Whether it names this machine for certain: a name that merely begins so may be anybody's."""
+    host = host_and_port.rpartition(":")[0].strip("[]")
+    try:
+        return host.lower() == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

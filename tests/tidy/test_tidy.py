@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Made by tools and kept out of the repository; .gitignore lists the same.
 NOT_OURS = {
     ".git", ".uv", ".venv", ".cache", "dist", "build", "var", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache",
-    ".import_linter_cache", ".hypothesis",
+    ".import_linter_cache", ".hypothesis", "secrets",
 }  # fmt: skip
 LINES_MAX = 400
 

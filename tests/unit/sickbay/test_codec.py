@@ -203,3 +203,22 @@ def test_every_kind_has_one_name_and_a_version():
     assert len(KINDS) == len(set(KINDS.values()))
     assert [] == [kind for kind, cls in KINDS.items() if kind != cls.KIND or cls.SCHEMA_VERSION < 1]
     assert [] == [kind for kind in KINDS if kind != kind.lower() or " " in kind or not kind]
+
+
+@pytest.mark.parametrize("depth", [1_100, 100_000])
+def test_nesting_beyond_all_reason_is_refused(depth):
+    """The decoder gives up on it by an error of Python, which would end a worker."""
+    nested = b"[" * depth + b"]" * depth
+    data = encode(envelope()).replace(b'"payload":{', b'"payload":{"more":' + nested + b",")
+
+    with pytest.raises(CodecError):
+        open_envelope(decode_envelope(data))
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_nesting_that_only_the_inside_is_refused_for(weight, version):
+    """A payload is passed over first and read later, perhaps where less room is left."""
+    nested = msgspec.Raw(b'{"more":' + b"[" * 1_100 + b"]" * 1_100 + b"}")
+
+    with pytest.raises(CodecError, match="recursion"):
+        open_envelope(envelope(kind="weight_observed", schema_version=version, payload=nested))
