@@ -20,6 +20,8 @@ _HEADERS_MAX: Final = 32
 _HEADER_NAME_MAX: Final = 256
 _HEADER_BYTES_MAX: Final = 1_024
 _TEXT_MAX: Final = 2_000
+#: Header of a record that `sickbay parked retry` wrote again: the place of the letter that it comes from.
+RETRIED: Final = "sickbay-retried"
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ _COMMANDS = {
     "export": "exporting:export",
     "import": "exporting:import_",
     "topics": "topics:topics",
+    "parked": "parked:parked",
     "migrate": "keeping:migrate",
     "rebuild": "keeping:rebuild",
 }

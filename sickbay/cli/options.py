@@ -11,27 +11,12 @@ import click
 from projections.engine import Store
 from projections.places import Place, place_of
 from sickbay.cli import output
+from sickbay.cli.moments import Moment
 from sickbay.envelope import partition_of
 from sickbay.errors import InputError, PolicyError
 from sickbay.policy import Policy, policy_from_yaml
-from sickbay.timestamps import parse_time_ms
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Moment(click.ParamType):
-    """An RFC 3339 time with its offset, as milliseconds since the epoch."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the time; a wrong one is a usage error."""
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_time_ms(value)
-        except InputError as error:
-            self.fail(f"{error}; write it as 2026-07-01T08:00:00Z", param, ctx)
 
 
 class StorePlace(click.ParamType):

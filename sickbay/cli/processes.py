@@ -1,0 +1,56 @@
+"""What every command that runs for long takes and does alike: how it logs, where it tells of its health, how it ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from sickbay.operations.http import HOST_DEFAULT
+from sickbay.operations.logs import LOG_FORMATS, LogFormat, setup_logging
+from sickbay.operations.running import Main, run_process
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--log-format",
+        type=click.Choice(LOG_FORMATS),
+        default="json",
+        show_default=True,
+        envvar="SICKBAY_LOG_FORMAT",
+        help="Log on standard error as one JSON object a line, or as text.  [env: SICKBAY_LOG_FORMAT]",
+    ),
+    click.option(
+        "--http-host",
+        default=HOST_DEFAULT,
+        show_default=True,
+        envvar="SICKBAY_HTTP_HOST",
+        metavar="ADDRESS",
+        help="Where to listen; in a Pod 0.0.0.0, so that probes come through.  [env: SICKBAY_HTTP_HOST]",
+    ),
+    click.option(
+        "--http-port",
+        type=click.IntRange(0, 65_535),
+        default=0,
+        show_default=True,
+        envvar="SICKBAY_HTTP_PORT",
+        metavar="PORT",
+        help="Serve /livez, /readyz and /metrics there; 0 serves nothing.  [env: SICKBAY_HTTP_PORT]",
+    ),
+)
+
+
+def process_options(command: F) -> F:
+    """Give a command ``log_format``, ``http_host`` and ``http_port``."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def run_to_exit(main: Main, log_format: LogFormat) -> NoReturn:
+    """Set the logs up, run ``main(stop)`` to its end, and exit with its code. ``sickbay --verbose`` logs details too."""
+    setup_logging(log_format, verbose=logging.getLogger().isEnabledFor(logging.INFO))
+    raise SystemExit(run_process(main))
