@@ -103,7 +103,8 @@ class ApiClient:
 
     async def _current(self) -> _Session:
         session = self._session
-        if session.renewable and asyncio.get_running_loop().time() - self._loaded_at > _RELOAD_S:
+        old = asyncio.get_running_loop().time() - self._loaded_at > _RELOAD_S
+        if session.is_distrusted or (session.renewable and old):
             try:
                 await self.reload()
             except ServiceError as error:
@@ -173,6 +174,8 @@ class _Session:
         self.host = str(configuration.host)
         #: Whether loading again may give other credentials.
         self.renewable = renewable
+        #: Whether TLS failed: the certificates may have been replaced since they were loaded (I16).
+        self.is_distrusted = False
         self._users = 0
         self._retired = False
 
@@ -194,11 +197,12 @@ class _Session:
             try:
                 async with asyncio.timeout(CONNECT_S + READ_S):
                     response = await self._send(method, path, query, body, read_s)
-            except aiohttp.InvalidURL as error:
+            except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
                 raise ServiceError(
                     f"{self.host} is no URL of an API server; mend `server` in the kubeconfig"
                 ) from error
             except _BROKEN as error:
+                self.is_distrusted = isinstance(error, aiohttp.ClientSSLError)
                 raise UnreachableError(f"{self.host} cannot be reached: {_told(error)}") from error
             yield _Answer(response)
         finally:
@@ -226,7 +230,7 @@ class _Session:
         return response
 
 
-#: What a request can die of that says nothing of the next one. A certificate is among it: it may be under rotation (I16).
+#: What a request can die of that says nothing of the next one.
 _BROKEN: Final = (
     aiohttp.ClientError,
     OSError,

@@ -24,7 +24,6 @@ _POD_STATUS: Final = (
 _CONTAINER: Final = ("name", "resources", "restartPolicy")
 _CONTAINER_STATUS: Final = ("name", "allocatedResourcesStatus", "allocatedResources", "resources")
 _CONDITION: Final = ("type", "status", "reason")
-_OWNER: Final = ("apiVersion", "kind", "name", "uid", "controller")
 #: Under these the scheduler and the claim controller write on claims.
 _CLAIM_DOMAIN: Final = "resource.kubernetes.io/"
 
@@ -79,8 +78,6 @@ def _without(obj: dict[str, Any], *names: str) -> dict[str, Any]:
 
 def _metadata(metadata: dict[str, Any], *domains: str, labels: bool = True) -> dict[str, Any]:
     kept = _picked(metadata, _METADATA)
-    if "ownerReferences" in kept:
-        kept["ownerReferences"] = _listed(kept["ownerReferences"], lambda owner: _picked(owner, _OWNER))
     if labels and "labels" in metadata:
         kept["labels"] = metadata["labels"]
     elif "labels" in metadata:

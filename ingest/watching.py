@@ -114,25 +114,26 @@ class Watch:
     async def frames(self) -> AsyncIterator[Item]:
         """Yield what is heard, in order for each resource, until cancelled; call it once.
 
+        A reader that may leave its loop otherwise closes the generator (``contextlib.aclosing``), or the reading goes on.
         Raises ServiceError when the configuration can never work. Everything else is waited for, and shows in ``status``.
         """
         followers = [
             asyncio.create_task(follower.run(), name=f"watch-{resource}")
             for resource, follower in self._followers.items()
         ]
+        waiting: list[asyncio.Task[None]] = []
         try:
             while True:
                 if self._outbox.is_empty:
-                    taking = asyncio.create_task(self._outbox.wait())
-                    await asyncio.wait({taking, *followers}, return_when=asyncio.FIRST_COMPLETED)
-                    taking.cancel()
+                    waiting = [asyncio.create_task(self._outbox.wait())]
+                    await asyncio.wait({*waiting, *followers}, return_when=asyncio.FIRST_COMPLETED)
                     for follower in followers:
                         if follower.done():
                             follower.result()
                 else:
                     yield self._outbox.take()
         finally:
-            await _cancelled(*followers)
+            await _cancelled(*followers, *waiting)
 
     def status(self) -> dict[str, Status]:
         """Return how every resource stands now."""

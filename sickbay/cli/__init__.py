@@ -17,6 +17,7 @@ import click
 from sickbay.errors import SickbayError
 
 _COMMANDS = {
+    "record": "recording:record",
     "replay": "replaying:replay",
     "run": "embedded:run",
     "ingest": "ingesting:ingest",

@@ -238,6 +238,14 @@ def test_w5_too_large_a_version_of_a_watch_lists_consistently(told):
     assert {"limit": "500"} == driver.query()
 
 
+def test_w5_the_cause_alone_says_too_large():
+    driver = Driver(version=90)
+    driver.answer(
+        status(504, "Timeout", "later", [{"reason": "ResourceVersionTooLarge", "message": "later"}]), 504
+    )
+    assert {"limit": "500"} == driver.query()
+
+
 def test_w5_an_ordinary_504_is_waited_out():
     driver = Driver(version=90)
     driver.answer(status(504, "Timeout", "etcd is slow"), 504)
@@ -376,6 +384,7 @@ def test_i16_credentials_are_read_anew_when_they_are_refused():
     driver.refuse(status(401, "Unauthorized"))
     assert State("stale", "401 Unauthorized: Unauthorized") == driver.state
     driver.refuse(status(401, "Unauthorized"))
+    driver.step()
     driver.machine.request_failed("no route to host")
     assert "stale" == driver.state.name
     assert "20" == driver.open()["resourceVersion"]
@@ -544,6 +553,17 @@ def test_w18_a_watch_does_not_outlive_the_right_to_it(code, name):
     assert not driver.machine.streaming
     assert name == driver.state.name
     assert "20" == driver.query()["resourceVersion"]
+
+
+def test_what_moves_ends_the_memory_of_errors():
+    driver = watching()
+    for _ in range(5):
+        driver.machine.ended(driver.now_ms, "cut")
+        driver.open()
+    driver.say(bookmark(30))
+    probe(driver, 401, b"")
+    driver.step()
+    assert 500 == driver.waits[-1].ms
 
 
 def test_an_answer_to_a_probe_that_comes_after_its_stream_is_nobodys():
