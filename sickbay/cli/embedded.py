@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import click
 
 from projections.engine import EMBEDDED, Store
@@ -10,10 +12,11 @@ from sickbay.cli import output
 from sickbay.cli.embedded_log import EmbeddedLog
 from sickbay.cli.feeding import Feed, Feeding
 from sickbay.cli.options import db_option, policy_option, read_policy
+from sickbay.cli.processes import process_options
 from sickbay.cli.replaying import EXIT_PARKED
 from sickbay.errors import InputError
-from sickbay.operations.logs import LOG_FORMATS, LogFormat, setup_logging
-from sickbay.operations.running import Stop, run_process
+from sickbay.operations.logs import LogFormat, setup_logging
+from sickbay.operations.running import Main, run_process
 
 kubeconfig_option = click.option(
     "--kubeconfig",
@@ -36,23 +39,12 @@ speed_option = click.option(
     type=click.FloatRange(0, 1_000_000),
     help="How fast a recording goes: 1 takes as long as it took, 60 a minute for an hour, 0 waits for nothing.",
 )
-http_port_option = click.option(
-    "--http-port",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0, 65_535),
-    help="Serve /livez, /readyz and /metrics on this port; 0 for no server.",
-)
-http_host_option = click.option(
-    "--http-host", default="127.0.0.1", show_default=True, help="The address that is served on."
-)
-log_format_option = click.option(
-    "--log-format",
-    default="json",
-    show_default=True,
-    type=click.Choice(LOG_FORMATS),
-    help="How logs are written.",
-)
+
+
+def run_feed(main: Main, log_format: LogFormat) -> int:
+    """Set the logs up, run to the end, and return the exit code."""
+    setup_logging(log_format, verbose=logging.getLogger().isEnabledFor(logging.INFO))
+    return run_process(main)
 
 
 def require_one_source(recordings: tuple[str, ...], kubeconfig: str | None, context: str | None) -> None:
@@ -69,12 +61,8 @@ def require_one_source(recordings: tuple[str, ...], kubeconfig: str | None, cont
 @context_option
 @recording_option
 @speed_option
-@http_port_option
-@http_host_option
-@log_format_option
-@click.pass_context
+@process_options
 def run(
-    context_: click.Context,
     embedded: bool,
     db: Place,
     policy_path: str | None,
@@ -82,9 +70,9 @@ def run(
     context: str | None,
     recordings: tuple[str, ...],
     speed: float,
-    http_port: int,
-    http_host: str,
     log_format: LogFormat,
+    http_host: str,
+    http_port: int,
 ) -> None:
     """Watch a small cluster with one process and a store: facts, decisions and read models, without Kafka.
 
@@ -112,20 +100,15 @@ def run(
         http_host=http_host,
         http_port=http_port,
     )
-    setup_logging(log_format, verbose=bool(context_.find_root().params.get("verbose")))
     with Store.open(db, create=True, source_id=EMBEDDED) as store:
         # a live log has no end that others would have to wait for before they ask or write
         store.end_source()
         feeding = Feeding(EmbeddedLog(store), feed)
 
-        async def main(stop: Stop) -> None:
-            await feeding.run(stop)
-
-        code = run_process(main)
-    if code:
-        raise SystemExit(code)
-    if recordings and feeding.parked:
+        code = run_feed(feeding.run, log_format)
+    if code == 0 and recordings and feeding.parked:
         output.note(
             f"parked: {feeding.parked} that could not be used; `sickbay audit parked --db {db}` shows them"
         )
-        raise SystemExit(EXIT_PARKED)
+        code = EXIT_PARKED
+    raise SystemExit(code)

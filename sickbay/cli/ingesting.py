@@ -7,26 +7,25 @@ from pathlib import Path
 from typing import Final
 
 import click
-from ingest.kafka_log import KafkaFactLog
 
+from ingest.kafka_log import KafkaFactLog
 from sickbay.cli import output
 from sickbay.cli.embedded import (
     context_option,
-    http_host_option,
-    http_port_option,
     kubeconfig_option,
-    log_format_option,
     recording_option,
     require_one_source,
+    run_feed,
     speed_option,
 )
 from sickbay.cli.feeding import Feed, Feeding
 from sickbay.cli.options import policy_option, read_policy
+from sickbay.cli.processes import process_options
 from sickbay.cli.replaying import EXIT_PARKED
 from sickbay.errors import InputError
 from sickbay.operations.health import Fresh
-from sickbay.operations.logs import LogFormat, setup_logging
-from sickbay.operations.running import Stop, run_process
+from sickbay.operations.logs import LogFormat
+from sickbay.operations.running import Stop
 from sickbay.operations.tracing import setup_tracing
 from sickbay.settings import KafkaSettings, kafka_settings
 
@@ -53,12 +52,8 @@ _WAITS_MAX_MS: Final = 15_000
 )
 @recording_option
 @speed_option
-@http_port_option
-@http_host_option
-@log_format_option
-@click.pass_context
+@process_options
 def ingest(
-    context_: click.Context,
     policy_path: str | None,
     kubeconfig: str | None,
     context: str | None,
@@ -66,9 +61,9 @@ def ingest(
     lease_namespace: str | None,
     recordings: tuple[str, ...],
     speed: float,
-    http_port: int,
-    http_host: str,
     log_format: LogFormat,
+    http_host: str,
+    http_port: int,
 ) -> None:
     """Watch a cluster and tell Kafka what was seen, as facts.
 
@@ -94,19 +89,17 @@ def ingest(
         http_host=http_host,
         http_port=http_port,
     )
-    setup_logging(log_format, verbose=bool(context_.find_root().params.get("verbose")))
     parked = 0
 
     async def main(stop: Stop) -> None:
         nonlocal parked
         parked = await _ingest(settings, feed, stop)
 
-    code = run_process(main)
-    if code:
-        raise SystemExit(code)
-    if recordings and parked:
+    code = run_feed(main, log_format)
+    if code == 0 and recordings and parked:
         output.note(f"parked: {parked} that could not be used; `sickbay parked list` shows them")
-        raise SystemExit(EXIT_PARKED)
+        code = EXIT_PARKED
+    raise SystemExit(code)
 
 
 def _namespace(given: str | None) -> str:
