@@ -22,6 +22,7 @@ from ingest.recollection import Recollection
 from ingest.ticker import Beat, Item, ticks
 from sickbay.deadletters import VALUE_BYTES_MAX, DeadLetter
 from sickbay.facts import BreakerStateChanged, Fact, PolicyChanged, Tick
+from sickbay.operations.failpoints import reach
 from sickbay.operations.stage_metrics import IngestMetrics
 from sickbay.policy import Policy
 
@@ -165,7 +166,9 @@ class Ingester:
         for first in range(0, len(facts), _PUBLISH_FACTS):
             part = facts[first : first + _PUBLISH_FACTS]
             self._guard()
+            reach("ingester.publish")
             await self._log.publish(part)
+            reach("ingester.published")
             self._taken.update(fact.KIND for fact in part)
             if not self._log.waiting:
                 self._count_kept()

@@ -81,6 +81,11 @@ class Feeding:
         """Facts that were told before."""
         return self._ingester.passed_over
 
+    @property
+    def may_write(self) -> bool:
+        """Whether what the log took may still be sent: not by who lost the Lease."""
+        return self._elector is None or self._elector.leads
+
     def _guard(self) -> None:
         if self._elector is not None:
             self._elector.require()

@@ -122,6 +122,10 @@ async def _ingest(settings: KafkaSettings, feed: Feed, stop: Stop) -> int:
     try:
         await log.start()
         await feeding.run(stop)
+    except Exception:
+        if feeding.may_write:
+            await log.close()
+        raise
     finally:
         if tracing is not None:
             await tracing.close()
