@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -20,7 +21,7 @@ from ingest.leading import Elector
 from ingest.lease_api import ApiLeases
 from ingest.ports import FactLog
 from ingest.recorded import recorded_items
-from ingest.ticker import Item, live_items
+from ingest.ticker import Beat, Item, live_items
 from sickbay.cli.folding import TICK_MS
 from sickbay.operations.health import Check, Told
 from sickbay.operations.http import HOST_DEFAULT, HealthServer
@@ -70,6 +71,8 @@ class Feeding:
         self._checks: list[Check] = [self._ready, self._watch, *checks]
         self._ingester = Ingester(log, feed.policy, self._metrics, guard=self._guard)
         self._elector: Elector | None = None
+        #: Resource to its lists that were counted.
+        self._relists: Counter[str] = Counter()
 
     @property
     def parked(self) -> int:
@@ -173,7 +176,15 @@ class Feeding:
             aclosing(live_items(frames, times=self._clock, watches=sight.heard)) as items,
         ):
             async for item in items:
+                if isinstance(item, Beat):
+                    self._count_relists({name: status.relists for name, status in watch.status().items()})
                 yield item
+
+    def _count_relists(self, relists: Mapping[str, int]) -> None:
+        for resource, count in relists.items():
+            for _ in range(count - self._relists[resource]):
+                self._metrics.relisted(resource)
+            self._relists[resource] = count
 
 
 class _WatchCheck:

@@ -6,9 +6,11 @@ import signal
 import sqlite3
 import time
 from contextlib import asynccontextmanager, closing
+from urllib.request import urlopen
 
 from cli import run, start
 from fake_apiserver import FakeApiServer, FakeCluster, Refuse
+from kafka_server import free_port
 
 PLUGIN = "nvidia.com/gpu"
 
@@ -100,12 +102,17 @@ def test_what_is_deleted_while_it_is_dead_is_told_to_be_gone_when_it_lives_again
             cluster.delete("nodes", "n2")
             cluster.put("pods", pod(3, "Unhealthy"))
             cluster.compact()
-            async with watching(kubeconfig, db) as process:
+            port = free_port()
+            async with watching(kubeconfig, db, "--http-port", port) as process:
                 (gone,) = await until(db, "pod_gone", 1)
                 assert gone["node"] == "n1"
                 (left,) = await until(db, "node_gone", 1)
                 assert left["node"] == "n2"
                 await until(db, "quarantine_opened", 2)
+                ready = await asyncio.to_thread(urlopen, f"http://127.0.0.1:{port}/readyz", timeout=5)
+                assert json.load(ready)["passed"] == ["log", "watch"]
+                told = await asyncio.to_thread(urlopen, f"http://127.0.0.1:{port}/metrics", timeout=5)
+                assert 'sickbay_ingest_facts_total{kind="pod_gone"} 1.0' in told.read().decode()
                 assert await stopped(process) == 0
         # each Pod was told once by each of its contents, however often it was listed
         assert len(await facts(db, "pod_observed")) == 4
