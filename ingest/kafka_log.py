@@ -61,6 +61,8 @@ class KafkaFactLog:
         self._known: KnownWriter | None = None
         self._ingest_epoch = -1
         self._begun = False
+        #: A round is on its way.
+        self._sending = False
         self._sender: asyncio.Task[None] | None = None
         self._failure: ServiceError | None = None
         #: When the oldest fact in flight was taken.
@@ -204,7 +206,7 @@ class KafkaFactLog:
     def _is_idle(self) -> bool:
         if self._known is None or not self._known.leads:
             return True
-        return not self.waiting and self._begun and self._known.is_idle
+        return not self.waiting and not self._sending and self._begun and self._known.is_idle
 
     async def _run(self) -> None:
         try:
@@ -212,9 +214,11 @@ class KafkaFactLog:
                 await self._until(lambda: not self._is_idle())
                 known = self._known
                 assert known is not None
+                self._sending = True
                 if not self._begun:
                     await self._begin(known)
                 await self._round(known)
+                self._sending = False
                 self._tell()
         except ServiceError as error:
             self._failure = error

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
 from ingest.remembering import PartitionMemory
 from sickbay.errors import ServiceError
@@ -37,9 +38,9 @@ async def recall_partitions(
     """
     topics = settings.topics
     with translated(settings):
+        count = settings.partitions
+        await _require(settings, {topics.facts: count, topics.known: count, topics.parked: 1})
         async with _consumer(settings) as consumer:
-            count = settings.partitions
-            await _require(consumer, settings, {topics.facts: count, topics.known: count, topics.parked: 1})
             memories = {number: PartitionMemory() for number in range(settings.partitions)}
             starts, ends = await _bounds(consumer, topics.known, memories)
             spans = {number: (starts[number], ends[number]) for number in memories}
@@ -95,11 +96,17 @@ async def _consumer(settings: KafkaSettings) -> AsyncIterator[Any]:
             await asyncio.wait_for(consumer.stop(), _STOP_S)
 
 
-async def _require(consumer: Any, settings: KafkaSettings, topics: Mapping[str, int]) -> None:
+async def _require(settings: KafkaSettings, topics: Mapping[str, int]) -> None:
     """Raises ServiceError for a topic that is missing or has other partitions (faults, T5, T7)."""
-    there = await consumer.topics()
+    admin = AIOKafkaAdminClient(**client_arguments(settings, "sickbay-recall"))
+    try:
+        await admin.start()
+        # all of them: naming one may make it
+        there = {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
+    finally:
+        await admin.close()
     for topic, count in topics.items():
-        found = len(consumer.partitions_for_topic(topic) or ()) if topic in there else 0
+        found = there.get(topic, 0)
         if found != count:
             raise ServiceError(
                 f"{topic} at {settings.bootstrap} has {found} partitions and must have {count};"

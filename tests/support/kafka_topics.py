@@ -62,6 +62,16 @@ async def configure(bootstrap, name, **config):
         for response in await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs)]):
             _require([(entry[3], entry[0], entry[1]) for entry in response.resources])
 
+        async def is_known():
+            found = {}
+            for response in await admin.describe_configs(
+                [ConfigResource(ConfigResourceType.TOPIC, name, configs)]
+            ):
+                found |= {entry[0]: entry[1] for resource in response.resources for entry in resource[4]}
+            return found == configs
+
+        await _until(is_known)
+
 
 async def add_partitions(bootstrap, name, total):
     """Raise the number of partitions of a topic."""

@@ -198,6 +198,21 @@ def test_the_newest_fact_of_each_subject_is_known_after_it_is_acknowledged(monke
     run(test, monkeypatch)
 
 
+def test_closing_waits_for_the_known_records(monkeypatch):
+    async def test(log, broker):
+        await log.publish([tick(0, 1)])
+        await log.drain()
+        broker.open.clear()
+        closing = asyncio.create_task(log.close())
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        broker.open.set()
+        await closing
+        assert [one.key for one in broker.records("t.known", 0)][1:] == [b'["tick","partition/0","tick"]']
+
+    run(test, monkeypatch)
+
+
 def test_reading_stops_while_too_many_facts_wait(monkeypatch):
     async def test(log, broker):
         broker.open.clear()
