@@ -33,6 +33,7 @@ class Consumer:
 
     async def getmany(self, *, timeout_ms):
         await asyncio.sleep(0.01)
+        assert timeout_ms > 0
         self.polls += self.answers
         found = [SimpleNamespace(offset=offset) for offset in self.offsets if offset >= self.at]
         if not found or not self.answers or self.highwater(PLACE) < found[0].offset:

@@ -21,6 +21,7 @@ from told_facts import (
 from ingest.packing import pack
 from ingest.remembering import (
     COVERED,
+    DISTRUST,
     ENDED_KEPT_MS,
     ENDED_MAX,
     Covered,
@@ -177,6 +178,37 @@ def test_what_a_replaced_leader_writes_later_is_not_believed_and_taken_back():
         (noted(pod()).key, 1),
         (noted(word()).key, None),
     ]
+
+
+def test_a_new_leader_says_anew_what_is_covered():
+    memory = PartitionMemory()
+    mark(memory, 1)
+    known(memory, pod(), covered=Covered(8, 1))
+    mark(memory, 2, Covered(6, 1))
+    assert memory.judge(9) == 6
+
+
+def test_where_somebody_else_wrote_the_facts_alone_are_believed_until_it_is_repaired():
+    memory = PartitionMemory()
+    mark(memory, 1)
+    memory.known(*bare_message(DISTRUST, b"{}", Covered(5, 1), 1))
+    assert memory.judge(9) == 0
+    told(memory, 0, pod())
+    assert [(key, entry and entry.offset) for key, entry in memory.repairs()] == [
+        (noted(pod()).key, 0),
+        (DISTRUST, None),
+    ]
+    memory.known(*bare_message(DISTRUST, None, Covered(0, -1), 1))
+    memory.judge(9)
+    assert DISTRUST not in {key for key, _ in memory.repairs()}
+
+
+def test_what_a_replaced_leader_took_out_is_taken_out_by_the_new_one():
+    memory = PartitionMemory()
+    mark(memory, 2)
+    memory.known(*bare_message(noted(pod()).key, None, Covered(5, 1), 1))
+    assert memory.judge(9) == 0
+    assert list(memory.repairs()) == [(noted(pod()).key, None)]
 
 
 def test_known_records_of_a_topic_of_facts_that_is_no_more_are_not_believed():
