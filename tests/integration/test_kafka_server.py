@@ -158,6 +158,7 @@ elif words[0] == "kill":
 """
 
 
+@pytest.mark.slow
 def test_an_engine_that_has_the_image_runs_it(tmp_path, monkeypatch, kafka_prefix):
     jars = kafka_server.ROOT / ".cache" / "kafka" / kafka_server.version() / "*"
     docker = tmp_path / "docker"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import kafka_topics as administrator
 import msgspec
 import pytest
 from cli import run
-from kafka_server import KafkaCluster, free_port
+from kafka_server import KafkaCluster, KafkaServer, free_port
 
 import sickbay.kafka
 import sickbay.operations.topics
@@ -211,6 +212,17 @@ def test_a_topic_that_a_broker_made_by_itself_is_refused(kafka_settings):
     assert [facts] == asyncio.run(administrator.names(kafka_settings.bootstrap, kafka_settings.prefix))
 
 
+@pytest.mark.slow
+def test_looking_makes_no_topic_where_a_broker_makes_them_by_itself(kafka_settings):
+    with KafkaServer(settings={"auto.create.topics.enable": "true"}) as server:
+        settings = msgspec.structs.replace(kafka_settings, bootstrap=server.bootstrap)
+        assert "is missing" in refused(settings)
+        with pytest.raises(ServiceError, match="has no topic"):
+            asyncio.run(topic_identity(settings, settings.topics.facts))
+        time.sleep(2)  # a broker that makes a topic answers before it has
+        assert [] == asyncio.run(administrator.names(server.bootstrap, settings.prefix))
+
+
 def test_a_topic_with_too_few_replicas_is_refused(kafka_ready):
     told = refused(msgspec.structs.replace(kafka_ready, replication=2))
     assert "has replication 1 and must have 2 or more" in told
@@ -245,9 +257,11 @@ def test_a_kafka_that_hangs_is_told_within_the_limit(proxied_kafka, monkeypatch)
     monkeypatch.setattr(sickbay.operations.topics, "_LIMIT_S", 0.5)
     monkeypatch.setattr(sickbay.kafka, "_LIMIT_S", 0.5)
     proxied_kafka.proxy.swallow()
+    started = time.monotonic()
     assert "cannot be used" in refused(proxied_kafka.settings)
     with pytest.raises(ServiceError, match="cannot be used"):
         asyncio.run(topic_identity(proxied_kafka.settings, "any"))
+    assert time.monotonic() - started < 5
 
 
 # The command
@@ -299,7 +313,7 @@ def test_the_command_without_settings_names_the_variable():
 
 @pytest.mark.slow
 def test_three_replicas_need_two_in_sync_and_outlive_a_broker(kafka_settings):
-    with KafkaCluster(3) as cluster:
+    with KafkaCluster(3, settings={"min.insync.replicas": "1"}) as cluster:
         settings = msgspec.structs.replace(kafka_settings, bootstrap=cluster.bootstrap, replication=3)
         asyncio.run(apply_topics(settings))
         compared = asyncio.run(compare_topics(settings))

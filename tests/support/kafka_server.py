@@ -48,7 +48,7 @@ SETTINGS = {
     "background.threads": "2",
     # a broker that crashed may come back, or be replaced by another one, after this long
     "broker.heartbeat.interval.ms": "500",
-    "broker.session.timeout.ms": "3000",
+    "broker.session.timeout.ms": "5000",
     "group.coordinator.threads": "1",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": "4194304",
