@@ -7,6 +7,7 @@ arguments are milliseconds, as everywhere here.
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
@@ -100,6 +101,8 @@ class Positions(Levels):
 
     def __init__(self, registry: CollectorRegistry, prefix: str, clock: Clock) -> None:
         self._prefix, self._clock = prefix, clock
+        #: Consumers work in threads of their own, and a partition must not go while it is looked at.
+        self._lock = threading.RLock()
         #: Partition to the next offset to be handled. Its keys are the partitions that are held.
         self._next: dict[int, int] = {}
         #: Partition to the newest event time that was handled.
@@ -112,26 +115,29 @@ class Positions(Levels):
 
     def assigned(self, starts: Mapping[int, int]) -> None:
         """Take exactly these partitions, each from its offset; what is held already goes on, what is not named is forgotten."""
-        for gone in set(self._next) - set(starts):
-            for table in (self._next, self._newest_ms, self._ends, self._level_ms):
-                table.pop(gone, None)
-        for partition, start in starts.items():
-            if partition not in self._next:
-                self._level_ms[partition] = self._clock.now_ms()
-                self._next[partition] = start
+        with self._lock:
+            for gone in set(self._next) - set(starts):
+                for table in (self._next, self._newest_ms, self._ends, self._level_ms):
+                    table.pop(gone, None)
+            for partition, start in starts.items():
+                if partition not in self._next:
+                    self._level_ms[partition] = self._clock.now_ms()
+                    self._next[partition] = start
 
     def moved(self, partition: int, next_offset: int, newest_ms: int) -> None:
         """Everything before ``next_offset`` is done, up to this event time. A partition that is not held counts nothing."""
-        if partition in self._next:
-            self._next[partition] = next_offset
-            self._newest_ms[partition] = max(newest_ms, self._newest_ms.get(partition, 0))
-            self._compare(partition)
+        with self._lock:
+            if partition in self._next:
+                self._next[partition] = next_offset
+                self._newest_ms[partition] = max(newest_ms, self._newest_ms.get(partition, 0))
+                self._compare(partition)
 
     def saw_end(self, partition: int, end_offset: int) -> None:
         """The broker said just now that the partition ends before ``end_offset``."""
-        if partition in self._next:
-            self._ends[partition] = (end_offset, self._clock.now_ms())
-            self._compare(partition)
+        with self._lock:
+            if partition in self._next:
+                self._ends[partition] = (end_offset, self._clock.now_ms())
+                self._compare(partition)
 
     def _compare(self, partition: int) -> None:
         end = self._ends.get(partition)
@@ -139,20 +145,26 @@ class Positions(Levels):
             self._level_ms[partition] = max(end[1], self._level_ms[partition])
 
     def lag_records(self, partition: int) -> int:
-        """Records that are known to wait."""
-        end = self._ends.get(partition)
-        return max(0, end[0] - self._next[partition]) if end is not None else 0
+        """Records that are known to wait; 0 for a partition that is not held."""
+        with self._lock:
+            end = self._ends.get(partition)
+            return max(0, end[0] - self._next[partition]) if end is not None else 0
 
     def behind_ms(self) -> int:
         """How long ago the partition that is furthest behind was known to be at its end; 0 without partitions."""
-        return max((self._age_ms(level_ms) for level_ms in self._level_ms.values()), default=0)
+        with self._lock:
+            return max((self._age_ms(level_ms) for level_ms in self._level_ms.values()), default=0)
 
     def _age_ms(self, at_ms: int) -> int:
         return max(0, self._clock.now_ms() - at_ms)
 
     def levels(self) -> Iterator[Level]:
         """Yield position, lag and ages of each partition."""
+        with self._lock:
+            found = list(self._levels())
+        yield from found
 
+    def _levels(self) -> Iterator[Level]:
         def each(name: str, told: str, values: Mapping[int, float]) -> Level:
             shown = {str(partition): values[partition] for partition in sorted(values)[:PARTITIONS_MAX]}
             return Level(f"{self._prefix}_{name}", told, "partition", shown)

@@ -89,7 +89,7 @@ print("after", flush=True)
 
 def test_kill9_ends_the_process_there() -> None:
     run = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-P", "-c", PROGRAM],
         env={"SICKBAY_FAILPOINT": "here:2:kill9"},
         capture_output=True,
         text=True,
@@ -102,7 +102,7 @@ def test_kill9_ends_the_process_there() -> None:
 
 def test_stop_holds_the_process_until_it_is_continued() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-P", "-c", PROGRAM],
         env={"SICKBAY_FAILPOINT": "here:1:stop"},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

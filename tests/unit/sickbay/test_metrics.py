@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -198,6 +199,29 @@ def test_a_partition_that_went_elsewhere_is_forgotten(registry, clock) -> None:
     positions.assigned({})
     clock.ms += 50_000
     assert positions.behind_ms() == 0
+
+
+def test_a_scrape_meets_no_half_of_a_rebalance(registry, clock) -> None:
+    positions = Positions(registry, "sickbay_work", clock)
+    done = threading.Event()
+
+    def rebalance() -> None:
+        while not done.is_set():
+            positions.assigned(dict.fromkeys(range(64), 0))
+            for partition in range(64):
+                positions.saw_end(partition, 5)
+                positions.moved(partition, 5, clock.ms)
+            positions.assigned({})
+
+    thread = threading.Thread(target=rebalance)
+    thread.start()
+    try:
+        for _ in range(200):
+            assert 0 <= series(registry) <= 5 * 64
+            positions.behind_ms()
+    finally:
+        done.set()
+        thread.join()
 
 
 # --- stages ---

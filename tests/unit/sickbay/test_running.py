@@ -146,7 +146,7 @@ setup_logging()
 sys.exit(run_process(main, environment={{}}, grace_s=0.2, cancel_s=0.2))
 """
     before = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, timeout=30, check=False)
     assert done.returncode == 1, done.stderr
     assert time.monotonic() - before < 10
     last = json.loads(done.stderr.splitlines()[-1])

@@ -139,12 +139,15 @@ def test_a_collector_that_does_not_answer_keeps_nobody(caplog) -> None:
         def shutdown(self) -> None:
             self.ended = True
 
+    silent = Silent()
+
     async def main() -> float:
-        tracing = setup_tracing("work", ON, Silent())
+        tracing = setup_tracing("work", ON, silent)
         trace.get_tracer("test").start_span("waits").end()
         before = time.monotonic()
         await tracing.close(flush_ms=100)
         return time.monotonic() - before
 
     assert asyncio.run(main()) < 3
+    assert silent.ended
     assert "spans that were not sent in time are lost" in caplog.text
