@@ -23,6 +23,8 @@ _OBJECT_TYPES: Final[dict[str, FrameType]] = {
     "MODIFIED": "MODIFIED",
     "DELETED": "DELETED",
 }
+#: A new stream is probed at once, but not more often than this part of the ordinary interval.
+_PROBE_SPACING: Final = 12
 #: Not authenticated, not allowed, not there.
 _DENIED: Final = (401, 403, 404)
 
@@ -64,6 +66,7 @@ class Reflector:
         self._quiet_ms = 0
         self._moved = False
         self._probe_at_ms = 0
+        self._probed_ms = 0
         self._probed_from = 0
         self._resync_at_ms: int | None = None
 
@@ -140,6 +143,7 @@ class Reflector:
         self.version = version
         self._listing = self._parked_page = False
         self._listed_ms = now_ms
+        self._probed_ms = now_ms
         self._probe_at_ms = now_ms + self._timing.probe_ms
         if self._consistent or self._resync_at_ms is None:
             every = self._timing.resync_ms
@@ -164,6 +168,9 @@ class Reflector:
         self._moved = False
         if not self._listing:
             self.state = State("watching")
+            # a restore ends every stream: ask before the new history has outgrown the version that was seen of the old one
+            soon_ms = self._probed_ms + self._timing.probe_ms // _PROBE_SPACING
+            self._probe_at_ms = min(self._probe_at_ms, max(now_ms, soon_ms))
 
     def refused(self, code: int, headers: Mapping[str, str], body: bytes, now_ms: int) -> Iterator[Output]:
         """Take the answer to OpenWatch, or to finding the API, that is not 200."""
@@ -264,6 +271,7 @@ class Reflector:
             self.streaming = False
             self._begin_list()
         elif now_ms >= self._probe_at_ms:
+            self._probed_ms = now_ms
             self._probe_at_ms = now_ms + self._timing.probe_ms
             # what is delivered while the probe is under way may be newer than its answer
             self._probed_from = self.version

@@ -521,16 +521,32 @@ def test_w3_what_arrives_while_a_probe_is_under_way_does_not_make_it_old():
     assert State("watching") == driver.state
 
 
-def test_w3_probes_come_every_minute_however_often_the_watch_breaks():
-    driver = Driver()
-    driver.answer(page(20))
+def test_w3_a_new_stream_is_probed_at_once_but_not_in_a_hot_loop():
+    """A restore ends every stream; the new history may soon outgrow the version that was seen of the old one."""
+    driver = watching()
+    probe(driver, 200, page(20))
+    driver.now_ms += 30_000
+    driver.machine.ended(driver.now_ms, "the server went away")
+    driver.open()
+    assert 0 == driver.machine.due_ms(driver.now_ms)
+    assert driver.later(0)
     probes = 0
-    for number in range(30):
-        driver.open()
-        driver.say(bookmark(21 + number))
-        probes += driver.later(20_000)
+    for number in range(50):
         driver.machine.ended(driver.now_ms, "cut")
-    assert 9 <= probes <= 10
+        driver.open()
+        driver.say(bookmark(30 + number))
+        probes += driver.later(500)
+    # a second for each stream: its wait and its life
+    assert 7 <= probes <= 10
+
+
+def test_w3_probes_come_every_minute():
+    driver = watching()
+    probes = 0
+    for number in range(59):
+        driver.say(bookmark(30 + number))
+        probes += driver.later(10_000)
+    assert 10 == probes
 
 
 @pytest.mark.parametrize("code", [500, 429, 200])
