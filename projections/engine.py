@@ -8,7 +8,7 @@ in memory between two calls: other processes may write the other partitions of t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
@@ -204,6 +204,15 @@ class Store:
                 return
             from_offset = page[-1].offset + 1
             left = None if left is None else left - len(page)
+
+    def held(self, event_ids: Mapping[int, Sequence[str]]) -> set[str]:
+        """Return those of some events, by partition, that the log holds already."""
+        with self.reading() as connection:
+            return {
+                event_id
+                for partition, ids in event_ids.items()
+                for event_id in known_events(connection, event_log, partition, ids)
+            }
 
     def digests(self) -> dict[str, str]:
         """Return table -> digest of the log, the positions and the live rows of every read model."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from ingest.diff.recalling import Told
 from ingest.observe.fields import Identity, read_identity
 from sickbay.facts import Fact
 
@@ -90,6 +91,8 @@ class Collection(ABC, Generic[K, Seen]):
         #: Paths of fields that nobody reads; the mirror counts and empties it.
         self.unread: list[str] = []
         self._gone: dict[str, _Gone] = {}
+        #: Uids of objects that are known by what was told of them and were not read yet.
+        self._recalled: set[str] = set()
 
     @abstractmethod
     def fingerprint(self, obj: dict[str, Any]) -> bytes:
@@ -129,6 +132,13 @@ class Collection(ABC, Generic[K, Seen]):
     ) -> None:
         """Emit the end of an object; ``seen`` is its final state when there is one."""
 
+    @abstractmethod
+    def recall(self, told: Told) -> None:
+        """Know again what was told; called before the first frame."""
+
+    def listed(self) -> None:
+        """Every object of a complete LIST was applied; called before ``settle``."""
+
     def settle(self, moment: Moment, out: list[Fact]) -> None:
         """Emit what follows from all objects of a frame together; called once after each frame."""
 
@@ -142,12 +152,13 @@ class Collection(ABC, Generic[K, Seen]):
         if known is None:
             return self._put_new(obj, identity, moment, out)
         version = (moment.epoch, identity.rv)
-        if version > (known.epoch, known.rv):
+        if version > (known.epoch, known.rv) or (version == known.version and known.uid in self._recalled):
             mark = self.fingerprint(obj)
             if mark == known.mark:
                 known.advance(*version)
                 return "same"
             seen = self.observe(obj, moment)
+            self._recalled.discard(known.uid)
             known.advance(*version)
             known.mark = mark
             return "changed" if self.change(known, seen, moment, out) else "same"
@@ -207,6 +218,7 @@ class Collection(ABC, Generic[K, Seen]):
         self, known: K, seen: Seen | None, version: Version, moment: Moment, out: list[Fact], *, final: bool
     ) -> None:
         self.end(known, seen, version, moment, out, final=final)
+        self._recalled.discard(known.uid)
         del self.by_uid[known.uid]
         if self.by_name.get((known.namespace, known.name)) is known:
             del self.by_name[known.namespace, known.name]
@@ -216,3 +228,18 @@ class Collection(ABC, Generic[K, Seen]):
         self._gone[uid] = _Gone(*version, seen)
         if len(self._gone) > _GONE_MAX:
             del self._gone[next(iter(self._gone))]
+
+    def _remember(self, known: K) -> None:
+        """Know an object by what was told of it; call it for older versions first, so that a name is the newest's."""
+        self.by_uid[known.uid] = known
+        self.by_name[known.namespace, known.name] = known
+        self._recalled.add(known.uid)
+
+    def _remember_gone(self, uid: str, version: Version) -> None:
+        """Bury what was told to be gone under ``version``.
+
+        A claim that left one node, or a Pod that was bound, was told gone there under a version of its own, and the stop
+        may have cut off the rest: what is read at that very version is alive. A deletion has a version for itself.
+        """
+        epoch, rv = version
+        self._bury(uid, (epoch, rv - 1), ())

@@ -19,6 +19,8 @@ from sickbay.errors import SickbayError
 _COMMANDS = {
     "record": "recording:record",
     "replay": "replaying:replay",
+    "run": "embedded:run",
+    "ingest": "ingesting:ingest",
     "what-if": "replaying:what_if",
     "episodes": "questions:episodes",
     "timeline": "questions:timeline",

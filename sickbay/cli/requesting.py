@@ -14,12 +14,12 @@ from typing import Final
 import click
 
 from projections.audit import audit_view
-from projections.chain import first_head, next_hash
 from projections.engine import Store
 from projections.log import Position
 from projections.places import Place
 from projections.records import LogRecord
 from sickbay.cli import output
+from sickbay.cli.continuing import linked
 from sickbay.cli.folding import Fold
 from sickbay.cli.options import MOMENT, db_option
 from sickbay.cli.questions import find_episode
@@ -95,7 +95,7 @@ def _require_ended(store: Store) -> None:
 def _is_written(store: Store, records: Iterable[LogRecord], positions: Mapping[int, Position]) -> bool:
     """Write the records unless somebody else wrote first, who is found by the links or by what is skipped."""
     try:
-        return not store.write(_chained(records, positions)).skipped
+        return not store.write(linked(records, positions)).skipped
     except StoreError:
         if store.positions() == positions:
             raise
@@ -130,17 +130,6 @@ def _watched(records: Iterable[LogRecord], asked: dict[int, str]) -> Iterator[Lo
         if record.envelope.event_id == asked.get(record.partition):
             del asked[record.partition]
         yield record
-
-
-def _chained(records: Iterable[LogRecord], positions: Mapping[int, Position]) -> list[LogRecord]:
-    """Link the records to the log as it stood, so that they are refused, all of them, when it has moved on."""
-    heads = {number: position.chain_head for number, position in positions.items()}
-    chained: list[LogRecord] = []
-    for record in records:
-        number = record.partition
-        heads[number] = next_hash(heads.get(number, first_head(number)), record.data)
-        chained.append(record._replace(chain=heads[number]))
-    return chained
 
 
 def ask(store: Store, node: str, request: Fact) -> list[CustodyDecision]:
