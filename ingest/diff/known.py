@@ -70,6 +70,13 @@ class _Gone(msgspec.Struct, frozen=True, gc=False):
     epoch: int
     rv: int
     seen: tuple[int, ...]
+    #: Known by what was told: a claim that left one node, or a Pod that was bound, was told gone there under a version that it
+    #: still has, and a stop may have cut off the rest. So what is read at that very version is alive.
+    recalled: bool = False
+
+    def covers(self, version: Version) -> bool:
+        """Whether the object was gone under that version."""
+        return version < (self.epoch, self.rv) or (version == (self.epoch, self.rv) and not self.recalled)
 
 
 K = TypeVar("K", bound=Known)
@@ -172,12 +179,13 @@ class Collection(ABC, Generic[K, Seen]):
     def _put_new(self, obj: dict[str, Any], identity: Identity, moment: Moment, out: list[Fact]) -> Outcome:
         version = (moment.epoch, identity.rv)
         gone = self._gone.get(identity.uid)
-        if gone is not None and version <= (gone.epoch, gone.rv):
+        if gone is not None and gone.covers(version):
             if identity.rv == gone.rv or identity.rv in gone.seen:
                 return "same"
             self.fingerprint(obj)
             self.late(None, self.observe(obj, moment), moment, (gone.epoch, gone.rv), out)
-            self._gone[identity.uid] = _Gone(gone.epoch, gone.rv, (identity.rv, *gone.seen)[-_SEEN_MAX:])
+            seen_before = (identity.rv, *gone.seen)[-_SEEN_MAX:]
+            self._gone[identity.uid] = msgspec.structs.replace(gone, seen=seen_before)
             return "late"
         mark, seen = self.fingerprint(obj), self.observe(obj, moment)
         other = self.by_name.get((identity.namespace, identity.name))
@@ -224,8 +232,8 @@ class Collection(ABC, Generic[K, Seen]):
             del self.by_name[known.namespace, known.name]
         self._bury(known.uid, version, (*known.seen, known.rv)[-_SEEN_MAX:])
 
-    def _bury(self, uid: str, version: Version, seen: tuple[int, ...]) -> None:
-        self._gone[uid] = _Gone(*version, seen)
+    def _bury(self, uid: str, version: Version, seen: tuple[int, ...], *, recalled: bool = False) -> None:
+        self._gone[uid] = _Gone(*version, seen, recalled)
         if len(self._gone) > _GONE_MAX:
             del self._gone[next(iter(self._gone))]
 
@@ -236,10 +244,5 @@ class Collection(ABC, Generic[K, Seen]):
         self._recalled.add(known.uid)
 
     def _remember_gone(self, uid: str, version: Version) -> None:
-        """Bury what was told to be gone under ``version``.
-
-        A claim that left one node, or a Pod that was bound, was told gone there under a version of its own, and the stop
-        may have cut off the rest: what is read at that very version is alive. A deletion has a version for itself.
-        """
-        epoch, rv = version
-        self._bury(uid, (epoch, rv - 1), ())
+        """Bury what was told to be gone under ``version``."""
+        self._bury(uid, version, (), recalled=True)

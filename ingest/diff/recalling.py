@@ -9,13 +9,20 @@ What only the memory of a running mirror held is lost with it:
 * *Versions that waited for a claim* (``ingest.diff.words``): a word that came and went while its claim was not seen is not
   told; the newest word waits anew, and a Pod that is gone ends without it.
 * *Allocations that were taken back*: a word that comes for the first time after its claim was deallocated or deleted, all
-  before the restart, is unattributed where no fact with the allocation is given. Devices that the Pod spoke of are known by
-  its words, but not the other devices of that allocation.
+  before the restart, is unattributed where no fact with the allocation is given. The devices that a Pod spoke of are known
+  by its words, the other devices of that allocation are not.
+* *Where a claim's devices were*: a claim that waits for some of its slices forgets the nodes of devices whose slices went or
+  moved meanwhile; one that was charged by its node selector stays on that node if a later allocation of the same devices
+  names none. A claim that is read before the first LIST of slices may be told on node "" first. So list slices first, and
+  Pods before claims: a new claim that is joined to a Pod's old version tells of silence that is over.
+* *Versions that told nothing*: a restore to a state that is no older than the newest told version of a resource does not
+  raise its epoch, and a Lease that lapsed is not resumed by it; a replay of such versions is told as late, under ids that are
+  repeats everywhere.
+* *That a Pod had ended*: it is read once more, so that a frozen word that waited is not lost; after a restore it may speak.
 * *Leases that live*: silence is counted from the first LIST, and ``last_renewal_at_ms`` of a lapse is then the time of that
   LIST. A Lease that lapsed, was deleted and made again, all before the restart, is told to have resumed.
-* *Slices and Leases that were known*: ``ResyncCompleted`` counts all as added and none as removed. A LIST without a
-  version of its own shows a restore only by Pods, claims and Nodes.
-* *Versions that told nothing*: a replay of them is told as late, under ids that are repeats everywhere.
+* *Slices and Leases themselves*: ``ResyncCompleted`` counts all as added and none as removed. A LIST without a version of its
+  own shows a restore only by Pods, claims and Nodes.
 
 This module sorts and must not judge: what a fact means for a collection stands in that collection.
 """
