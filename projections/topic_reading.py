@@ -1,0 +1,41 @@
+"""What the projector and the proof of the live log share in reading topics: whether a place can be read from, and dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from projections.records import ParkedItem
+from sickbay.deadletters import read_letter
+from sickbay.errors import CodecError, ServiceError
+
+
+async def require_readable(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> None:
+    """Raise ServiceError unless every topic still has what comes at its offset, and nothing before it is missing (T1, T12)."""
+    if not offsets:
+        return
+    begins = await consumer.beginning_offsets(list(offsets))
+    ends = await consumer.end_offsets(list(offsets))
+    for tp, offset in sorted(offsets.items()):
+        if begins[tp] > offset:
+            raise ServiceError(
+                f"{tp.topic}/{tp.partition} begins at offset {begins[tp]} and is read up to {offset}: records were deleted before"
+                " they were projected, and a log with a hole is none; restore the topic, or replay the recordings into a new"
+                " database"
+            )
+        if ends[tp] < offset:
+            raise ServiceError(
+                f"{tp.topic}/{tp.partition} ends at offset {ends[tp]} and was read up to {offset}: Kafka lost records that the"
+                " store holds; restore the topic, or project what is left into a new database"
+            )
+
+
+def letter_item(tp: TopicPartition, record: Any) -> ParkedItem:
+    """Return what the store keeps of a record of the dead-letter topic; one that is no letter is kept as it is."""
+    try:
+        letter = read_letter(record.value)
+    except CodecError as error:
+        return ParkedItem(f"{tp.topic}/{tp.partition}@{record.offset}", str(error), record.value or b"")
+    return ParkedItem(letter.place, letter.reason, letter.value, letter.at_ms)
