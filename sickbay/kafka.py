@@ -6,15 +6,16 @@ looks the same then. So the one request that tells them apart is declared here (
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 from uuid import UUID
 
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError, for_code
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
@@ -33,6 +34,12 @@ from sickbay.settings import KafkaSettings
 
 #: How long one request to a broker may take. Faust and aiokafka wait as long for a broker that is gone.
 REQUEST_TIMEOUT_MS: Final = 30_000
+
+T = TypeVar("T")
+#: How long is waited before a broker is asked again, another one perhaps.
+_PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
+#: How long one question may take, attempts included.
+_LIMIT_S: Final = 60.0
 
 
 def client_arguments(settings: KafkaSettings, client_id: str) -> dict[str, Any]:
@@ -174,21 +181,40 @@ class _Metadata(Request[_MetadataRequest_v12]):
         return request_struct_class([(UUID(int=0), self._topic, {})], False, False, {})
 
 
+async def asked(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask, up to six times while the error is one that passes, and return the answer.
+
+    The administrative client draws the broker of each request and does not ask another one when that is down, as one of three
+    is during every update of a cluster. Raises what the last attempt raised.
+    """
+    for pause_s in _PAUSES_S:
+        try:
+            return await ask()
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+        await asyncio.sleep(pause_s)
+    return await ask()
+
+
 async def topic_identity(settings: KafkaSettings, topic: str) -> str:
     """Return ``<cluster id>/<topic id>``: what positions in a topic mean something for.
 
     Raises ServiceError when Kafka cannot be reached, or has no such topic.
     """
-    admin = AIOKafkaAdminClient(**client_arguments(settings, "sickbay-identity"))
     with translated(settings):
+        admin = AIOKafkaAdminClient(**client_arguments(settings, "sickbay-identity"))
         try:
-            await admin.start()
-            response = await admin._send_request(_Metadata(topic))  # noqa: SLF001 - the client has no public way to send a request of one's own
+            async with asyncio.timeout(_LIMIT_S):
+                await asked(admin.start)
+                response = await asked(lambda: admin._send_request(_Metadata(topic)))  # noqa: SLF001 - the client has no public way to send a request of one's own
         finally:
             await admin.close()
-    found = next((entry for entry in response.topics if entry[1] == topic), None)
-    if found is None or found[0] != 0:
-        raise ServiceError(
-            f"Kafka at {settings.bootstrap} has no topic {topic}; `sickbay topics apply` makes the topics"
-        )
-    return f"{response.cluster_id}/{found[2]}"
+        code, _, topic_id, *_ = next(entry for entry in response.topics if entry[1] == topic)
+        if code == UnknownTopicOrPartitionError.errno:
+            raise ServiceError(
+                f"Kafka at {settings.bootstrap} has no topic {topic}; `sickbay topics apply` makes the topics"
+            )
+        if code:
+            raise for_code(code)(f"topic {topic}")
+    return f"{response.cluster_id}/{topic_id}"

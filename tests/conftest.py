@@ -6,41 +6,67 @@ its own (``kafka_server``).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import os
+from dataclasses import dataclass
 
+import kafka_topics as administrator
+import msgspec
 import pytest
 from kafka_server import KafkaServer
+from tcp_proxy import TcpProxy
 
+from sickbay.operations.topics import apply_topics
 from sickbay.settings import KafkaSettings
 
 _numbers = itertools.count(1)
 
 
+@dataclass
 class NamedKafka:
     """The broker that SICKBAY_KAFKA names."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
+    bootstrap: str
+
+
+@dataclass
+class ProxiedKafka:
+    """An installation whose clients come through a proxy."""
+
+    proxy: TcpProxy
+    #: Through the proxy.
+    settings: KafkaSettings
+    #: The same topics, past it.
+    direct: KafkaSettings
 
 
 @pytest.fixture(scope="session")
-def kafka():
+def own_kafka():
+    """Return a broker of this run and the proxy before it."""
+    with TcpProxy() as proxy, KafkaServer(advertised_port=proxy.port) as server:
+        proxy.target = server.behind
+        yield server, proxy
+
+
+@pytest.fixture(scope="session")
+def kafka(request):
     """Return a Kafka that serves; ``bootstrap`` says where. It ends with the run, also when that is killed."""
     named = os.environ.get("SICKBAY_KAFKA")
-    if named:
-        yield NamedKafka(named)
-        return
-    with KafkaServer() as server:
-        yield server
+    return NamedKafka(named) if named else request.getfixturevalue("own_kafka")[0]
 
 
 @pytest.fixture
 def kafka_prefix(request):
     """Return a prefix that no other test has, nor another run on the same broker."""
     seed = f"{os.getpid()}/{request.node.nodeid}/{next(_numbers)}"
-    return f"t{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
+    prefix = f"t{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
+    yield prefix
+    named = os.environ.get("SICKBAY_KAFKA")
+    if named:  # a broker of our own goes with all that is on it
+        left = asyncio.run(administrator.names(named, prefix))
+        asyncio.run(administrator.delete(named, *left))
 
 
 @pytest.fixture
@@ -52,10 +78,28 @@ def kafka_partitions():
 @pytest.fixture
 def kafka_settings(kafka, kafka_prefix, kafka_partitions):
     """Return the settings of an installation that is the test's own; its topics are not made yet."""
+    return _settings(kafka.bootstrap, kafka_prefix, kafka_partitions)
+
+
+@pytest.fixture
+def kafka_ready(kafka_settings):
+    """Return the settings of an installation whose topics are there."""
+    asyncio.run(apply_topics(kafka_settings))
+    return kafka_settings
+
+
+@pytest.fixture
+def proxied_kafka(own_kafka, kafka_prefix, kafka_partitions):
+    """Return an installation behind a proxy, with its topics; the proxy is well again for the next test."""
+    server, proxy = own_kafka
+    direct = _settings(server.bootstrap, kafka_prefix, kafka_partitions)
+    asyncio.run(apply_topics(direct))
+    yield ProxiedKafka(proxy, msgspec.structs.replace(direct, bootstrap=proxy.address), direct)
+    proxy.heal()
+    proxy.cut()
+
+
+def _settings(bootstrap, prefix, partitions):
     return KafkaSettings(
-        bootstrap=kafka.bootstrap,
-        security="plaintext",
-        prefix=kafka_prefix,
-        partitions=kafka_partitions,
-        replication=1,
+        bootstrap=bootstrap, security="plaintext", prefix=prefix, partitions=partitions, replication=1
     )

@@ -32,6 +32,7 @@ _COMMANDS = {
     "gate": "gating:gate",
     "export": "exporting:export",
     "import": "exporting:import_",
+    "topics": "topics:topics",
     "migrate": "keeping:migrate",
     "rebuild": "keeping:rebuild",
 }

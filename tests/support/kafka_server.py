@@ -39,6 +39,7 @@ JVM = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Xshare:auto",
+    "-XX:-UsePerfData",
     "-Djava.awt.headless=true",
 )
 #: What makes a broker small and quick, and what Sickbay asks of a real one.

@@ -1,0 +1,87 @@
+"""What an administrator does to topics, right or wrong, for tests: coroutines that return when it is done everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import for_code
+
+WAIT_S = 30
+
+
+@asynccontextmanager
+async def administering(bootstrap):
+    """Give out a client that is started."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        async with asyncio.timeout(WAIT_S):
+            await admin.start()
+            yield admin
+    finally:
+        await admin.close()
+
+
+async def names(bootstrap, prefix=""):
+    """Return the names of topics, sorted."""
+    async with administering(bootstrap) as admin:
+        return sorted(name for name in await admin.list_topics() if name.startswith(prefix))
+
+
+async def create(bootstrap, name, partitions=1, replication=1, **config):
+    """Make a topic; ``_`` in names of its configuration stands for a dot."""
+    configs = {key.replace("_", "."): value for key, value in config.items()}
+    async with administering(bootstrap) as admin:
+        response = await admin.create_topics([NewTopic(name, partitions, replication, topic_configs=configs)])
+        _require(response.topic_errors)
+
+        async def is_there():
+            return name in await admin.list_topics()
+
+        await _until(is_there)
+
+
+async def delete(bootstrap, *topics):
+    """Delete topics."""
+    async with administering(bootstrap) as admin:
+        response = await admin.delete_topics(list(topics))
+        _require([(name, code, "") for name, code in response.topic_error_codes])
+
+        async def are_gone():
+            return not set(topics) & set(await admin.list_topics())
+
+        await _until(are_gone)
+
+
+async def configure(bootstrap, name, **config):
+    """Give a topic this configuration and no other; ``_`` stands for a dot."""
+    configs = {key.replace("_", "."): value for key, value in config.items()}
+    async with administering(bootstrap) as admin:
+        for response in await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs)]):
+            _require([(entry[3], entry[0], entry[1]) for entry in response.resources])
+
+
+async def add_partitions(bootstrap, name, total):
+    """Raise the number of partitions of a topic."""
+    async with administering(bootstrap) as admin:
+        await admin.create_partitions({name: NewPartitions(total)})
+
+        async def has_all():
+            return len((await admin.describe_topics([name]))[0]["partitions"]) == total
+
+        await _until(has_all)
+
+
+async def _until(holds):
+    end = asyncio.get_running_loop().time() + WAIT_S
+    while not await holds():
+        assert asyncio.get_running_loop().time() < end
+        await asyncio.sleep(0.02)
+
+
+def _require(errors):
+    for name, code, message in errors:
+        if code:
+            raise for_code(code)(f"{name}: {message}")

@@ -1,0 +1,71 @@
+"""The figures are those of the audit views, on each database."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from databases import DATABASES, places
+from log_builder import History
+
+from projections.audit import audit_view
+from projections.engine import Store
+from projections.figures import StoreFigures
+from sickbay.decisions import BreakerClosed, BreakerOpened
+from sickbay.facts import Tick
+from sickbay.operations.figures import ReadModelFigures
+
+
+def rows(connection, name):
+    view = audit_view(name)
+    return [dict(zip(view.columns, row, strict=True)) for row in view.rows(connection)]
+
+
+def test_figures_agree_with_the_audit_views(store, connection) -> None:
+    counting: ReadModelFigures = StoreFigures(store)
+    found = counting.read()
+    assert found.episodes_open == Counter(row["phase"] for row in rows(connection, "open-episodes"))
+    assert found.devices == Counter(row["phase"] for row in rows(connection, "devices"))
+    assert found.nodes_on_hold == sum(row["verdict"] == "hold" for row in rows(connection, "ledger-verdicts"))
+    standing = [row for row in rows(connection, "ledger-drift") if row["ended_at_ms"] is None]
+    assert found.drifts_standing == Counter(row["cause"] for row in standing)
+    gaps = {(row["watched"], row["from_ms"]) for row in rows(connection, "watch-gaps")}
+    assert found.watch_gaps == Counter(watched for watched, _ in gaps)
+    assert found.newest_ms == max(position.newest_ms for position in store.positions().values())
+
+
+def test_the_history_has_something_of_everything(store) -> None:
+    """Figures that are all 0 would agree with anything."""
+    found = StoreFigures(store).read()
+    assert found.episodes_open
+    assert found.devices
+    assert found.nodes_on_hold > 0
+    assert found.drifts_standing
+    assert found.watch_gaps
+
+
+def test_a_breaker_is_open_until_it_closed(tmp_path) -> None:
+    why = {"node": ""}
+    for kind in DATABASES:
+        log = History(4)
+        cause = log.fact(Tick(node="", partition=1, observed_at_ms=1_000))
+        counts = {"adverse": 5, "known": 10, "threshold": 4}
+        opened = [BreakerOpened(at_ms=1_000, scope=f"driver:{name}", **counts, **why) for name in "ab"]
+        log.decide(cause, *opened)
+        cause = log.fact(Tick(node="", partition=1, observed_at_ms=2_000))
+        log.decide(cause, BreakerClosed(at_ms=2_000, scope="driver:a", opened_at_ms=1_000, **why))
+        with (
+            places(kind, tmp_path) as place,
+            Store.open(place("breaker"), create=True, partitions=4) as store,
+        ):
+            store.write(log.records)
+            assert StoreFigures(store).read().breakers_open == {"driver:b"}
+
+
+def test_an_empty_store_has_no_figures(tmp_path) -> None:
+    for kind in DATABASES:
+        with (
+            places(kind, tmp_path) as place,
+            Store.open(place("empty"), create=True, partitions=4) as opened,
+        ):
+            found = StoreFigures(opened).read()
+        assert ({}, {}, 0, {}, {}, frozenset(), None) == found
