@@ -11,8 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -21,14 +20,18 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from projections.engine import Store, Written
 from projections.holding import Batch, Holding
 from projections.log import Position
-from projections.merging import Limits
 from projections.places import Place, place_of
 from projections.sources import Role, Source, kafka_source_id
 from projections.topic_reading import require_readable
+from projections.tuning import Counters, Tuning
 from sickbay.clock import Clock, SystemClock
-from sickbay.errors import FencedError, ServiceError, UnavailableError
+from sickbay.errors import FencedError, ServiceError, SickbayError, UnavailableError
 from sickbay.kafka import client_arguments, topic_identity, translated
 from sickbay.operations.failpoints import reach
+from sickbay.operations.health import Progress, Told
+from sickbay.operations.metrics import new_registry
+from sickbay.operations.stage_metrics import ProjectMetrics
+from sickbay.operations.topics import check_topics
 from sickbay.settings import KafkaSettings
 
 Result = TypeVar("Result")
@@ -46,44 +49,6 @@ _PAUSE_MAX_MS: Final = 5_000
 _FENCED_MAX: Final = 5
 
 _log: Final = logging.getLogger(__name__)
-
-
-class Tuning(NamedTuple):
-    """What a projector may take and for how long it may wait."""
-
-    #: Events and bytes of one transaction, after which it takes no further facts record.
-    events_max: int = 2_000
-    bytes_max: int = 8 * 1024 * 1024
-    #: How long the first event of a transaction may wait for others.
-    linger_ms: int = 10
-    #: How long the database, or Kafka at the start, may be away before the projector gives up.
-    outage_ms: int = 60_000
-    #: How long the group waits for a sign of life.
-    session_ms: int = 10_000
-    limits: Limits = Limits()
-
-
-@dataclass
-class Counters:
-    """What a projector has done and how far it is behind, for metrics."""
-
-    #: Events, transactions and dead letters that were written.
-    events: int = 0
-    batches: int = 0
-    letters: int = 0
-    #: Events that were in the log already under another offset.
-    repeats: int = 0
-    #: Times that another projector had taken over, and that the database was away.
-    fenced: int = 0
-    outages: int = 0
-    #: Partition -> facts records that are not in the log yet.
-    lag_offsets: dict[int, int] = field(default_factory=dict)
-    #: Partition -> age of the newest event in the log, while there are others; else 0.
-    lag_ms: dict[int, int] = field(default_factory=dict)
-    #: Wall clock of the last transaction.
-    last_write_ms: int | None = None
-    #: Whether the partitions are known and the database takes what is written.
-    ready: bool = False
 
 
 class _Moves(ConsumerRebalanceListener):  # type: ignore[misc] # the client ships no types
@@ -110,9 +75,13 @@ class Projector:
         group_instance_id: str = "",
         tuning: Tuning = Tuning(),  # noqa: B008 - a tuple of numbers
         clock: Clock | None = None,
+        metrics: ProjectMetrics | None = None,
     ) -> None:
         """``group_instance_id`` keeps the partitions over a restart that is shorter than the session (KIP-345)."""
         self.counters: Final = Counters()
+        #: Whether the partitions are known and the store takes what is written, and whether what is due is written.
+        self.ready: Final = Told("projector")
+        self.progress: Final = Progress("projector")
         self._settings: Final = settings
         self._topics: Final = settings.topics
         self._roles: Final[dict[str, Role]] = {
@@ -124,6 +93,7 @@ class Projector:
         self._group_instance_id: Final = group_instance_id
         self._tuning: Final = tuning
         self._clock: Final[Clock] = clock or SystemClock()
+        self._metrics: Final = metrics or ProjectMetrics(new_registry("project"), self._clock)
         self._stopping = False
         self._polling: asyncio.Task[None] | None = None
         #: What the group gave; ``_claim`` counts up whenever that changes.
@@ -135,6 +105,8 @@ class Projector:
         self._due_since: float | None = None
         self._fenced_in_a_row = 0
         self._committed_at = 0.0
+        #: Partition -> when Kafka last told of its end.
+        self._said_ms: dict[int, int] = {}
 
     # --- from outside ---
 
@@ -157,10 +129,11 @@ class Projector:
         try:
             await self._consume(store)
         finally:
-            self.counters.ready = False
+            self.ready.failed("it has ended")
             await asyncio.to_thread(store.close)
 
     async def _open(self) -> Store:
+        await check_topics(self._settings)
         identity = await topic_identity(self._settings, self._topics.facts)
         return await asyncio.to_thread(
             Store.open,
@@ -179,14 +152,18 @@ class Projector:
             try:
                 return await call()
             except (UnavailableError, ServiceError) as error:
-                self.counters.ready = False
-                self.counters.outages += 1
+                self._outage(error)
                 if loop.time() >= end:
                     raise
-                _log.warning("waiting: %s", error)
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
         return None
+
+    def _outage(self, error: SickbayError) -> None:
+        self.counters.outages += 1
+        self.ready.failed(str(error))
+        self.progress.failed()
+        _log.warning("waiting: %s", error)
 
     async def _consume(self, store: Store) -> None:
         consumer = AIOKafkaConsumer(
@@ -235,12 +212,11 @@ class Projector:
     def _forget(self) -> None:
         self._holding = None
         self._due_since = None
-        self.counters.lag_offsets.clear()
-        self.counters.lag_ms.clear()
+        self._metrics.positions.assigned({})
+        self.ready.failed("it waits for its partitions")
 
     async def _take_over(self, store: Store, consumer: AIOKafkaConsumer) -> None:
         """Ask the store where to read the partitions that the group gave, and go there."""
-        self.counters.ready = False
         claim, assigned = self._claim, self._assigned
         if assigned is None:
             await asyncio.sleep(_PAUSE_MS / 1000)
@@ -273,7 +249,10 @@ class Projector:
         for source, tp in sources.items():
             consumer.seek(tp, offsets[source])
         self._holding = Holding(self._topics, offsets, log, self._tuning.limits)
-        self.counters.ready = True
+        self._metrics.positions.assigned(
+            {number: position.next_facts_offset for number, position in self._holding.written().items()}
+        )
+        self.ready.ready()
         reach("projector.taken_over")
         _log.info("projecting the partitions %s", facts)
 
@@ -329,13 +308,15 @@ class Projector:
         return found
 
     def _measure(self, consumer: AIOKafkaConsumer, holding: Holding) -> None:
-        now_ms = self._clock.now_ms()
-        for number, position in holding.written().items():
-            end = consumer.highwater(TopicPartition(self._topics.facts, number))
-            lag = max(0, (end or 0) - position.next_facts_offset)
-            newest_ms = holding.newest_ms(number)
-            self.counters.lag_offsets[number] = lag
-            self.counters.lag_ms[number] = max(0, now_ms - newest_ms) if lag and newest_ms else 0
+        """Note what Kafka said of the ends of the facts; what it said before is no news."""
+        if holding.is_due:
+            self.progress.waits()
+        for number in holding.partitions:
+            tp = TopicPartition(self._topics.facts, number)
+            said_ms = consumer.last_poll_timestamp(tp)
+            if said_ms and said_ms != self._said_ms.get(number):
+                self._said_ms[number] = said_ms
+                self._metrics.positions.saw_end(number, consumer.highwater(tp))
 
     # --- writing ---
 
@@ -346,19 +327,29 @@ class Projector:
                 return
             batch = holding.batch(self._tuning.events_max, self._tuning.bytes_max)
             reach("projector.merged")
+            began = asyncio.get_running_loop().time()
             written = await self._write_patiently(store, batch)
             if written is None:
                 self._forget()
                 return
             reach("projector.written")
             holding.landed(batch)
-            self.counters.events += written.rows
-            self.counters.repeats += written.repeats
-            self.counters.letters += len(batch.letters)
-            self.counters.batches += 1
-            self.counters.last_write_ms = self._clock.now_ms()
+            self._count(holding, batch, written, asyncio.get_running_loop().time() - began)
             if not holding.is_due:
                 self._due_since = None
+
+    def _count(self, holding: Holding, batch: Batch, written: Written, seconds: float) -> None:
+        counters = self.counters
+        counters.events += written.rows
+        counters.repeats += written.repeats
+        counters.letters += len(batch.letters)
+        counters.batches += 1
+        counters.last_write_ms = self._clock.now_ms()
+        self.ready.ready()
+        self.progress.moved()
+        self._metrics.wrote(written.rows, seconds)
+        for number, position in holding.written().items():
+            self._metrics.positions.moved(number, position.next_facts_offset, holding.newest_ms(number))
 
     async def _write_patiently(self, store: Store, batch: Batch) -> Written | None:
         """Write, through an outage if there is one; return ``None`` when the batch is not this projector's to write any more."""
@@ -381,17 +372,14 @@ class Projector:
                 await asyncio.sleep(_PAUSE_MS * self._fenced_in_a_row / 1000)
                 return None
             except UnavailableError as error:
-                self.counters.ready = False
-                self.counters.outages += 1
+                self._outage(error)
                 if self._stopping or self._claim != claim:
                     return None
                 if loop.time() >= end:
                     raise
-                _log.warning("waiting for the database: %s", error)
                 await asyncio.sleep(pause_ms / 1000)
                 pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
             else:
-                self.counters.ready = True
                 self._fenced_in_a_row = 0
                 return written
 

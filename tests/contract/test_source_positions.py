@@ -60,7 +60,9 @@ def test_rows_and_source_positions_move_together(store):
 
 def test_a_batch_without_rows_moves_the_positions(store):
     """Facts that were parked or superseded leave no event, and are not read again; a partition without events stays without."""
-    assert Written(0, 0, 0) == store.write([], follows=[Follow("facts", 0, 0, 7), Follow("decisions", 0, 0, 7)])
+    assert Written(0, 0, 0) == store.write(
+        [], follows=[Follow("facts", 0, 0, 7), Follow("decisions", 0, 0, 7)]
+    )
     assert {FACTS: 7, DECISIONS: 7, PARKED: 0} == offsets(store)
     assert {} == store.positions()
 
@@ -153,7 +155,9 @@ def test_a_store_follows_one_topic(open_store, store):
     with pytest.raises(StoreError, match="made again, or this is another cluster; give the old cluster"):
         open_store(store.place, source_id=kafka_source_id("cluster/topic-9"))
     embedded = open_store()
-    with pytest.raises(StoreError, match="'embedded' and not 'kafka:cluster/topic-1'.*give another database"):
+    with pytest.raises(
+        StoreError, match=r"'embedded' and not 'kafka:cluster/topic-1'.*give another database"
+    ):
         open_store(embedded.place, source_id=SOURCE)
 
 

@@ -85,7 +85,9 @@ def test_an_answer_that_is_missing_holds_back_what_comes_behind_it(made, data):
 def test_answers_are_read_again_from_the_position_and_from_any_place_before_it(made, data):
     """After any part of the merge the rest follows from the position; reading the answers from further back changes nothing."""
     merger = Merger(PARTITION)
-    give(merger, made, data.draw(st.integers(0, len(made.facts))), data.draw(st.integers(0, len(made.answers))))
+    give(
+        merger, made, data.draw(st.integers(0, len(made.facts))), data.draw(st.integers(0, len(made.answers)))
+    )
     done = []
     if merger.ready:
         done = merger.take(data.draw(st.integers(1, 20)), 1_000_000).records

@@ -149,7 +149,7 @@ def test_decisions_on_other_facts_are_refused():
 @pytest.mark.parametrize("value", [b"", b"{", b"\xff"])
 def test_an_answer_that_cannot_be_read_is_refused(value):
     """An answer that says it has decisions has some."""
-    with pytest.raises(MergeError, match="sickbay.decisions/3@0 was taken and is no event"):
+    with pytest.raises(MergeError, match=r"sickbay.decisions/3@0 was taken and is no event"):
         merged(merger(answer(0, "taken", value=value)))
 
 
@@ -158,16 +158,16 @@ def test_facts_that_were_taken_and_cannot_be_read_are_refused():
     made = Merger(PARTITION, facts="sickbay.facts")
     made.fact(0, PARKED, [])
     made.answer(0, *answer(0, "progress"))
-    with pytest.raises(MergeError, match="sickbay.facts/3@0 was taken and is no event"):
+    with pytest.raises(MergeError, match=r"sickbay.facts/3@0 was taken and is no event"):
         merged(made)
 
 
 def test_a_hole_in_either_topic_is_refused():
     """Offsets that are missing were compacted away or lost: the log cannot be made, and nothing is skipped."""
     made = merger()
-    with pytest.raises(MergeError, match="sickbay.facts/3@2 follows where offset 1 is due"):
+    with pytest.raises(MergeError, match=r"sickbay.facts/3@2 follows where offset 1 is due"):
         made.fact(2, *message([tick(2)]))
-    with pytest.raises(MergeError, match="sickbay.decisions/3@1 follows where offset 0 is due"):
+    with pytest.raises(MergeError, match=r"sickbay.decisions/3@1 follows where offset 0 is due"):
         made.answer(1, *answer(0, "parked"))
 
 
@@ -183,7 +183,7 @@ def test_an_answer_without_end_is_refused(monkeypatch):
     """What is put together has a limit."""
     monkeypatch.setattr(merging, "ANSWER_BYTES_MAX", 2_000)
     decisions = [alert(tick(0), ordinal) for ordinal in range(4)]
-    with pytest.raises(MergeError, match="the answer to 0 of sickbay.facts has more than 2000 bytes"):
+    with pytest.raises(MergeError, match=r"the answer to 0 of sickbay.facts has more than 2000 bytes"):
         merger(*(answer(0, "taken", [d], f"{n}/4") for n, d in enumerate(decisions, 1)))
 
 
