@@ -207,7 +207,6 @@ class Projector:
         """Note which partitions the group gave; the loop takes them over."""
         self._claim += 1
         self._assigned = set(assigned)
-        self._forget()
 
     def _forget(self) -> None:
         self._holding = None
@@ -243,7 +242,9 @@ class Projector:
         if found is None:
             return
         offsets, log = found
-        await require_readable(consumer, {tp: offsets[source] for source, tp in sources.items()})
+        await require_readable(
+            consumer, {tp: (offsets[source], offsets[source]) for source, tp in sources.items()}
+        )
         if self._claim != claim:
             return
         for source, tp in sources.items():

@@ -280,7 +280,8 @@ class Merger:
         while self._answers and self._answers[0].facts_offset <= facts_offset:
             answer = self._answers.popleft()
             self._answers_bytes -= answer.size
-            if answer.facts_offset == facts_offset and answer.outcome != "progress":
+            if answer.outcome != "progress":
+                # no facts record is left out, so this one's is the only answer that can be left
                 found = answer
         return found
 

@@ -12,23 +12,28 @@ from sickbay.deadletters import read_letter
 from sickbay.errors import CodecError, ServiceError
 
 
-async def require_readable(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> None:
-    """Raise ServiceError unless every topic still has what comes at its offset, and nothing before it is missing (T1, T12)."""
-    if not offsets:
+async def require_readable(
+    consumer: AIOKafkaConsumer, spans: Mapping[TopicPartition, tuple[int, int]]
+) -> None:
+    """Raise ServiceError unless every partition still holds what is to be read.
+
+    ``spans`` are the offset from which on nothing may be missing (T1), and the one that was read up to, before which the partition
+    must not end (T12).
+    """
+    if not spans:
         return
-    begins = await consumer.beginning_offsets(list(offsets))
-    ends = await consumer.end_offsets(list(offsets))
-    for tp, offset in sorted(offsets.items()):
-        if begins[tp] > offset:
+    begins = await consumer.beginning_offsets(list(spans))
+    ends = await consumer.end_offsets(list(spans))
+    for tp, (start, known) in sorted(spans.items()):
+        if begins[tp] > start:
             raise ServiceError(
-                f"{tp.topic}/{tp.partition} begins at offset {begins[tp]} and is read up to {offset}: records were deleted before"
-                " they were projected, and a log with a hole is none; restore the topic, or replay the recordings into a new"
-                " database"
+                f"{tp.topic}/{tp.partition} begins at offset {begins[tp]} and is to be read from {start}: records were deleted, and"
+                " a log with a hole is none; restore the topic, or replay the recordings into a new database"
             )
-        if ends[tp] < offset:
+        if ends[tp] < known:
             raise ServiceError(
-                f"{tp.topic}/{tp.partition} ends at offset {ends[tp]} and was read up to {offset}: Kafka lost records that the"
-                " store holds; restore the topic, or project what is left into a new database"
+                f"{tp.topic}/{tp.partition} ends at offset {ends[tp]} and was read up to {known}: Kafka lost records that the store"
+                " holds; restore the topic, or project what is left into a new database"
             )
 
 
