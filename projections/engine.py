@@ -226,11 +226,15 @@ class Store:
 
     def digests(self) -> dict[str, str]:
         """Return table -> digest of the log, the positions and the live rows of every read model."""
+        return self.digests_and_positions()[0]
+
+    def digests_and_positions(self) -> tuple[dict[str, str], dict[int, Position]]:
+        """Return the digests and the positions of one moment, so that a live store can be compared as it stood then (S20)."""
         with self.reading() as connection:
             result = {table.name: table_digest(connection, table) for table in (event_log, checkpoint)}
             for projection in self.projections:
                 result |= digests(connection, projection.tables, live_generation(connection, projection.name))
-        return result
+            return result, load_positions(connection)
 
     # --- writing ---
 
