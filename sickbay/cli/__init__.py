@@ -33,6 +33,7 @@ _COMMANDS = {
     "export": "exporting:export",
     "import": "exporting:import_",
     "topics": "topics:topics",
+    "project": "projecting:project",
     "migrate": "keeping:migrate",
     "rebuild": "keeping:rebuild",
 }

@@ -19,6 +19,7 @@ from projections.engine import Store
 from projections.log import Position
 from projections.places import Place
 from projections.records import LogRecord
+from projections.sources import follows_kafka
 from sickbay.cli import output
 from sickbay.cli.folding import Fold
 from sickbay.cli.options import MOMENT, db_option
@@ -85,6 +86,10 @@ def open_to_ask(place: str) -> Store:
 
 
 def _require_ended(store: Store) -> None:
+    if follows_kafka(store.source_id):
+        raise StoreError(
+            f"{store.place} follows Kafka, and its log is what the topics hold: a request is published there and not written here"
+        )
     if not store.source_ended:
         raise StoreError(
             f"{store.place}: its replay was interrupted, and a request must not take the places of what is still to come;"
