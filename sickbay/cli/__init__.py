@@ -37,6 +37,7 @@ _COMMANDS = {
     "import": "exporting:import_",
     "topics": "topics:topics",
     "work": "working:work",
+    "project": "projecting:project",
     "parked": "parked:parked",
     "migrate": "keeping:migrate",
     "rebuild": "keeping:rebuild",
