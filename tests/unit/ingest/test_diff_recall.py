@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from ingest.diff import Mirror
+from ingest.diff.attribution import Word, spoken_of
 from ingest.frames import Frame, FrameType
 from sickbay.facts import (
     ClaimGone,
@@ -325,6 +326,17 @@ def test_a_word_waits_for_the_first_reading_of_its_claim() -> None:
     (_, word) = listed(mirror, "resourceclaims", 9, *claims)
     assert isinstance(word, DeviceHealthObserved)
     assert "dra:drv/p/d1" == word.device_id
+
+
+def test_a_word_that_fits_several_devices_tells_the_name_of_its_claim() -> None:
+    """A later word of that claim is unattributed under the same name, though the Pod knows the claim by another one."""
+    candidates = ("dra:drv/a/b/d0", "dra:drv/a/b/d1")
+    word = Word("Healthy", "Healthy", reported_as="claim:gpu/r/s", candidates=candidates)
+    name, held = spoken_of({"unattributed:ml/p-gpu-x7/v.example/gpu=0": word})["gpu"]
+    assert "p-gpu-x7" == name
+    assert [("drv", "a/b", "d0", "r", "s"), ("drv", "a/b", "d1", "r", "s")] == [
+        (device.driver, device.pool, device.device, device.request, device.subrequest) for device in held
+    ]
 
 
 def dra_pod(rv: int, *reports: str) -> dict[str, Any]:
