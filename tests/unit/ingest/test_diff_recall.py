@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from ingest.diff import Mirror
+from ingest.diff.attribution import Word, spoken_of
 from ingest.frames import Frame, FrameType
 from sickbay.facts import (
     ClaimGone,
@@ -258,17 +259,116 @@ def test_a_claim_ends_on_the_nodes_where_it_no_longer_is() -> None:
     """It was charged to two nodes; deallocated, it is on none."""
 
     def part(node: str, device: str) -> ClaimObserved:
-        result = {"request": "r", "driver": "drv", "pool": "p", "device": device}
-        (fact,) = told("resourceclaims", claim(5, {"devices": {"results": [result]}}))
+        (fact,) = told("resourceclaims", claim(5, device))
         assert isinstance(fact, ClaimObserved)
         return msgspec.structs.replace(fact, node=node, spans_nodes=True)
 
-    facts = listed(recalled([part("n1", "d0"), part("n2", "d1")]), "resourceclaims", 9, claim(8, None))[1:]
+    facts = listed(recalled([part("n1", "d0"), part("n2", "d1")]), "resourceclaims", 9, claim(8))[1:]
     assert [(ClaimGone, "n1"), (ClaimGone, "n2"), (ClaimObserved, "")] == [(type(f), f.node) for f in facts]
 
 
-def claim(rv: int, allocation: dict[str, Any] | None) -> dict[str, Any]:
+def test_a_pool_that_was_made_anew_on_fewer_nodes_is_told_to_those_only() -> None:
+    """A node that was told that the pool is gone hears of it when it is there again."""
+    mirror = Mirror(ReadingPolicy(), 1)
+    old, new = piece("s", 5, 1, 1, "d0"), piece("t", 8, 1, 1, "d0")
+    old["spec"]["nodeName"] = "n0"
+    facts = [
+        *seen(mirror, "ADDED", "resourceslices", old), *seen(mirror, "DELETED", "resourceslices", old),
+        *seen(mirror, "ADDED", "resourceslices", new),
+    ]  # fmt: skip
+    assert {"n0", "n1"} == {fact.node for fact in facts}
+    assert [WatchGapFound] == [type(fact) for fact in listed(recalled(facts), "resourceslices", 9, new)]
+
+
+def test_a_claim_that_waits_for_slices_is_placed_by_the_first_list_of_them() -> None:
+    """It moves from node "" as soon as the slices tell where it is, before it is read itself."""
+    mirror = recalled(told("resourceclaims", claim(5, "d0")))
+    facts = listed(mirror, "resourceslices", 9, piece("s", 8, 1, 1, "d0"))
+    moved = [fact for fact in facts if isinstance(fact, ClaimObserved | ClaimGone)]
+    assert [(ClaimGone, ""), (ClaimObserved, "n1")] == [(type(fact), fact.node) for fact in moved]
+    (_, changed) = listed(mirror, "resourceclaims", 9, claim(7, "d0", users=["u"]))
+    assert isinstance(changed, ClaimObserved)
+    assert ("n1", 7) == (changed.node, changed.rv)
+
+
+def test_a_word_is_joined_as_before_though_its_claim_holds_nothing_any_more() -> None:
+    """Only the word itself still tells which device it is about."""
+    mirror = Mirror(ReadingPolicy(), 1)
+    facts = [
+        *seen(mirror, "ADDED", "resourceclaims", claim(5, "d0")), *seen(mirror, "ADDED", "pods", dra_pod(6, "gpu")),
+    ]  # fmt: skip
+    word = next(fact for fact in facts if isinstance(fact, DeviceHealthObserved))
+    assert "dra:drv/p/d0" == word.device_id
+    taken_back = seen(mirror, "MODIFIED", "resourceclaims", claim(7))
+    newest = [fact for fact in facts if not isinstance(fact, ClaimObserved)]
+
+    other = recalled([*newest, *taken_back])
+
+    assert [WatchGapFound] == [type(fact) for fact in listed(other, "pods", 9, dra_pod(6, "gpu"))]
+    assert [WatchGapFound] == [type(fact) for fact in listed(other, "resourceclaims", 9, claim(7))]
+
+
+def test_a_word_without_a_claim_stays_unattributed() -> None:
+    """The wait is over: it was told, and is not taken back to wait anew."""
+    mirror = Mirror(ReadingPolicy(), 1)
+    facts = seen(mirror, "ADDED", "pods", dra_pod(6, "gpu"), at_ms=10_000)
+    for at_s in range(15, 100, 5):
+        facts += seen(mirror, "TICK", "", {}, at_ms=at_s * 1_000)
+    assert [PodObserved, DeviceHealthObserved] == [type(fact) for fact in facts]
+    assert [WatchGapFound] == [type(fact) for fact in listed(recalled(facts), "pods", 9, dra_pod(6, "gpu"))]
+
+
+def test_a_word_waits_for_the_first_reading_of_its_claim() -> None:
+    """Which of a Pod's claims was made for which name stands in the claim, and in no fact."""
+    quiet, claims = dra_pod(6), [claim(5, f"d{index}", made_for=index) for index in range(2)]
+    mirror = recalled([*told("resourceclaims", *claims), *told("pods", quiet)])
+    assert [WatchGapFound] == [type(f) for f in listed(mirror, "pods", 9, dra_pod(8, "gpu1"))]
+    (_, word) = listed(mirror, "resourceclaims", 9, *claims)
+    assert isinstance(word, DeviceHealthObserved)
+    assert "dra:drv/p/d1" == word.device_id
+
+
+def test_a_word_that_fits_several_devices_tells_the_name_of_its_claim() -> None:
+    """A later word of that claim is unattributed under the same name, though the Pod knows the claim by another one."""
+    candidates = ("dra:drv/a/b/d0", "dra:drv/a/b/d1")
+    word = Word("Healthy", "Healthy", reported_as="claim:gpu/r/s", candidates=candidates)
+    name, held = spoken_of({"unattributed:ml/p-gpu-x7/v.example/gpu=0": word})["gpu"]
+    assert "p-gpu-x7" == name
+    assert [("drv", "a/b", "d0", "r", "s"), ("drv", "a/b", "d1", "r", "s")] == [
+        (device.driver, device.pool, device.device, device.request, device.subrequest) for device in held
+    ]
+
+
+def dra_pod(rv: int, *reports: str) -> dict[str, Any]:
+    """A Pod with the claim c and two of its own, that reports one device of each of these."""
+    obj = pod(rv)
+    obj["spec"]["resourceClaims"] = [
+        {"name": "gpu", "resourceClaimName": "c"}, {"name": "gpu0"}, {"name": "gpu1"},
+    ]  # fmt: skip
+    obj["status"]["containerStatuses"][0]["allocatedResourcesStatus"] = [
+        {"name": f"claim:{report}", "resources": [{"resourceID": "x", "health": "Healthy"}]}
+        for report in reports
+    ]
+    return obj
+
+
+def claim(
+    rv: int, device: str = "", *, users: Iterable[str] = (), made_for: int | None = None
+) -> dict[str, Any]:
+    """A claim that holds a device, or nothing; it may be made for one of the Pod's own claims."""
+    metadata: dict[str, Any] = {"name": "c", "namespace": "ml", "uid": "c", "resourceVersion": str(rv)}
+    if made_for is not None:
+        metadata |= {
+            "name": f"c{made_for}", "uid": f"c{made_for}",
+            "annotations": {"resource.kubernetes.io/pod-claim-name": f"gpu{made_for}"},
+            "ownerReferences": [{"kind": "Pod", "name": "p", "uid": "u", "controller": True}],
+        }  # fmt: skip
+    result = {"request": "r", "driver": "drv", "pool": "p", "device": device}
+    reserved = [{"resource": "pods", "name": user, "uid": user} for user in users]
     return {
-        "metadata": {"name": "c", "namespace": "ml", "uid": "c", "resourceVersion": str(rv)},
-        "status": {"allocation": allocation},
+        "metadata": metadata,
+        "status": {
+            "allocation": {"devices": {"results": [result]}} if device else None,
+            "reservedFor": reserved,
+        },
     }
