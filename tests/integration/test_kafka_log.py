@@ -144,7 +144,7 @@ def test_a_paused_leader_that_wakes_changes_nothing_that_counts(kafka_settings):
 
 
 @pytest.mark.case("C51")
-def test_a_recall_after_compaction_is_a_fold_of_all_facts(kafka_prefix):
+def test_c51_a_recall_after_compaction_is_a_fold_of_all_facts(kafka_prefix):
     eager = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "0"}
 
     async def main(server):
@@ -176,7 +176,7 @@ async def delete(settings, topic, number, before_offset):
 
 
 @pytest.mark.case("C51")
-def test_a_recall_ends_where_nothing_is_left_below_the_end(kafka_settings):
+def test_c51_a_recall_ends_where_nothing_is_left_below_the_end(kafka_settings):
     async def main():
         # only a topic with this policy lets records be deleted
         await make_topics(kafka_settings, known={"cleanup.policy": "compact,delete"})

@@ -73,7 +73,7 @@ def test_an_empty_stretch_is_not_asked_for():
 
 
 @pytest.mark.case("C51")
-def test_the_end_is_reached_where_the_last_records_are_gone():
+def test_c51_the_end_is_reached_where_the_last_records_are_gone():
     assert read(Consumer([1, 2]), 0, 90) == [1, 2]
     assert read(Consumer([]), 40, 90) == []
 
