@@ -11,7 +11,8 @@ from ingest.frames import RESOURCES
 from ingest.observe.pods import TERMINAL
 from sickbay.codec import encode_payload, fact_id
 from sickbay.facts import ClaimGone, DeviceWithdrawn, Fact, NodeGone, PodGone, PodObserved, WatchGapFound
-from tests.support.ingest_worlds import WATCHED, WRITES, Step, Watcher, World, key_of, lives, newest, steps
+from tests.support.ingest_watcher import Watcher, key_of, newest
+from tests.support.ingest_worlds import WATCHED, WRITES, Step, World, lives, steps
 
 #: Longer than a Lease lasts and than a word waits for its claim.
 LONG_TICKS = 45
