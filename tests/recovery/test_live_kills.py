@@ -44,7 +44,7 @@ def broker():
 @pytest.fixture(scope="module")
 def database():
     cluster = Cluster("fsync=off")
-    yield cluster
+    yield Server(cluster)
     cluster.remove()
 
 
@@ -59,7 +59,7 @@ def stack(broker, database, kafka_prefix, tmp_path):
         replication=1,
     )
     world = World(tmp_path)
-    made = Stack(settings, world, tmp_path, Server(database).empty()).start()
+    made = Stack(settings, world, tmp_path, database.empty()).start()
     yield made
     made.close()
     world.close()
@@ -160,8 +160,8 @@ def test_broker_and_database_are_killed_paused_and_started_again_under_load(stac
             time.sleep(3)
             broker.resume()
         else:
-            database.stop(signal.SIGQUIT)  # at once, as a power cut
+            database.cluster.stop(signal.SIGQUIT)  # at once, as a power cut
             stack.world.step()
-            database.start()
+            database.cluster.start()
         stack.revive()
     finish(stack)

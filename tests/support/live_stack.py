@@ -144,13 +144,17 @@ def newest(facts):
     return {
         key: _content(fact)
         for key, fact in found.items()
-        if not isinstance(fact, PodGone) and getattr(fact, "live", True) and not type(fact).__name__.endswith("Gone")
+        if not isinstance(fact, PodGone)
+        and getattr(fact, "live", True)
+        and not type(fact).__name__.endswith("Gone")
     }
 
 
 def _content(fact):
     content = json.loads(json.dumps(fact.__class__.__name__))
-    fields = {f: getattr(fact, f) for f in fact.__struct_fields__ if f not in ("observed_at_ms", "epoch", "rv")}
+    fields = {
+        f: getattr(fact, f) for f in fact.__struct_fields__ if f not in ("observed_at_ms", "epoch", "rv")
+    }
     return content, repr(sorted(fields.items(), key=lambda item: item[0]))
 
 
@@ -210,7 +214,9 @@ class Stack:
         query = "SELECT partition_number, next_offset FROM source_position WHERE topic = 'facts'"
         try:
             if self.db.startswith("postgresql"):
-                with psycopg.connect(self.db, options="-c search_path=sickbay", connect_timeout=5) as connection:
+                with psycopg.connect(
+                    self.db, options="-c search_path=sickbay", connect_timeout=5
+                ) as connection:
                     found = dict(connection.execute(query).fetchall())
             else:
                 with closing(sqlite3.connect(f"file:{self.db}?mode=ro", uri=True, timeout=5)) as connection:
@@ -254,7 +260,9 @@ class Stack:
         assert proved.returncode == 0, proved.stderr
         result = json.loads(proved.stdout)
         partitions = self.settings.partitions
-        assert any(f"{partitions} snapshots of {partitions} partitions" in line for line in result["live"]), result
+        assert any(f"{partitions} snapshots of {partitions} partitions" in line for line in result["live"]), (
+            result
+        )
         with Store.open(self.db, read_only=True) as store:
             ids = [
                 (number, record.envelope.event_id)

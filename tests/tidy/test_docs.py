@@ -340,8 +340,15 @@ def test_the_readme_lists_every_command_with_an_example_of_it() -> None:
 def test_every_option_of_a_command_is_described(name: str) -> None:
     """docs/cli.md names each option in the section of its command."""
     described = section("docs/cli.md", f"## `{name}`")
+    whole = command(name)
+    parts = [whole, *whole.commands.values()] if isinstance(whole, click.Group) else [whole]
     options = {
-        o for p in command(name).params if isinstance(p, click.Option) for o in p.opts if o[:2] == "--"
+        option
+        for part in parts
+        for param in part.params
+        if isinstance(param, click.Option)
+        for option in (*param.opts, *param.secondary_opts)
+        if option[:2] == "--"
     }
     named = set(re.findall(r"--[a-z-]+", described))
     # what an example hands to kubectl is kubectl's
