@@ -161,13 +161,15 @@ def _content(fact):
 class Stack:
     """Ingest, two workers and a projector on a Kafka and a store."""
 
-    def __init__(self, settings, world, folder, db, workers=2, ingest=()):
+    def __init__(self, settings, world, folder, db, workers=2, recording=None):
         self.settings, self.world, self.db = settings, world, str(db)
         text = ("--log-format", "text")
         make = lambda name, *arguments: Process(settings, folder, name, *arguments, *text)  # noqa: E731
-        self.ingest = make(
-            "ingest", "ingest", "--kubeconfig", str(world.kubeconfig), "--no-leader-elect", *ingest
-        )
+        if recording is None:
+            source = ("--kubeconfig", str(world.kubeconfig), "--no-leader-elect")
+        else:  # four hours in twenty seconds
+            source = ("--from-recording", str(recording), "--speed", "720")
+        self.ingest = make("ingest", "ingest", *source)
         self.workers = [make(f"work-{n}", "work") for n in range(workers)]
         self.project = make("project", "project", "--db", self.db)
         self.processes = [self.ingest, *self.workers, self.project]
@@ -236,6 +238,10 @@ class Stack:
 
         eventually(told, "a log that says what the world is", wait_s)
         assert self.ingest.stop() == 0, self.ingest.log[-3000:]
+        self.become_level(wait_s)
+
+    def become_level(self, wait_s=120):
+        """Wait until all that is told is answered and in the store."""
 
         def level():
             for process in (*self.workers, self.project):
