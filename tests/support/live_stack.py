@@ -171,7 +171,7 @@ class Stack:
         else:  # four hours in twenty seconds
             source = ("--from-recording", str(recording), "--speed", "720")
         self.ingest = make("ingest", "ingest", *source)
-        self.workers = [make(f"work-{n}", "work") for n in range(workers)]
+        self.workers = [make(f"work-{n}", "work", "--snapshot-every-ms", "500") for n in range(workers)]
         self.project = make("project", "project", "--db", self.db)
         self.processes = [self.ingest, *self.workers, self.project]
         run(settings, "topics", "apply")
