@@ -76,6 +76,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     gates: dict[str, ClaimsGateRequested]
     gaps: dict[str, WatchGapFound]
     reported: dict[str, int]
+    ticked_ms: int
     #: In the order in which they turned: a census tells them so.
     adverse: tuple[tuple[str, tuple[str, int, str]], ...]
 
@@ -110,6 +111,8 @@ class Partition:
         self._adverse: dict[str, tuple[str, int, str]] = {}
         #: Scope of a breaker to the newest word on it: the same word again, late, changes nothing.
         self._heard: dict[str, tuple[int, bool]] = {}
+        #: Time of the newest tick.
+        self._ticked_ms = 0
         #: Nodes whose state changed since whoever keeps snapshots emptied it.
         self.touched: set[str] = set()
 
@@ -195,6 +198,7 @@ class Partition:
         """Return the nodes that a fact is about, and take in what concerns the whole partition."""
         match fact:
             case Tick():
+                self._ticked_ms = max(self._ticked_ms, fact.observed_at_ms)
                 return self._due_nodes(fact.observed_at_ms)
             case PolicyChanged():
                 self.policies[fact.policy_hash] = policy_from_document(fact.document)
@@ -257,7 +261,10 @@ class Partition:
         """Whether a fact of this identity was taken in already and is still remembered.
 
         A repeat may carry a later time than the first; taken in, it would move time on and say so under an id that the log has.
+        So would a tick that comes again after newer facts, as from an ingester that was killed (P2): its census has its id.
         """
+        if isinstance(fact, Tick):
+            return fact.observed_at_ms <= self._ticked_ms
         state = self.nodes.get(fact.node)
         if state is None or getattr(fact, "partition", None) is not None:
             return False
@@ -274,6 +281,7 @@ class Partition:
             gates=dict(sorted(self._gates.items())),
             gaps=dict(sorted(self._gaps.items())),
             reported=dict(sorted(self._reported.items())),
+            ticked_ms=self._ticked_ms,
             adverse=tuple(self._adverse.items()),
         )
 
@@ -288,6 +296,7 @@ class Partition:
         partition._breakers, partition._heard = dict(header.breakers), dict(header.heard)
         partition._gates, partition._gaps = dict(header.gates), dict(header.gaps)
         partition._reported, partition._adverse = dict(header.reported), dict(header.adverse)
+        partition._ticked_ms = header.ticked_ms
         for name, state in nodes.items():
             partition.nodes[name] = state
             if name in ledgers:

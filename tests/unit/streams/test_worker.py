@@ -461,6 +461,74 @@ def test_an_old_word_of_the_breaker_that_comes_again_does_not_open_it_anew():
     assert not partition_.header().breakers
 
 
+def test_a_policy_that_lowers_the_threshold_opens_the_breaker_at_the_next_tick_and_says_so():
+    driver = Driver(TOTAL)
+    begin(driver, policy_from_yaml("breaker: {floor: 50, ratio_percent: 90}", place="loose"), T0)
+    storm(driver, T0 + 1_000)
+    begin(driver, STORM, T0 + 82_000)
+    all_of(driver)
+    home = home_of(TOTAL)
+    assert not snapshot_of(driver, home).breaker.open
+    everybody(driver, T0 + 90_000)
+    all_of(driver)
+    opened = {d.scope: d.at_ms for d in decisions(driver, home) if isinstance(d, BreakerOpened)}
+    assert opened == snapshot_of(driver, home).breaker.open == dict.fromkeys(opened, T0 + 90_000)
+    assert "cluster" in opened
+
+
+def test_a_tick_that_comes_again_after_newer_facts_says_nothing_under_an_id_that_was_used():
+    names = [name for name in (f"n{i}" for i in range(99)) if partition(name) == partition()][:6]
+    driver = Driver(TOTAL)
+    begin(driver, STORM, T0)
+    feed(driver, [on(name, f.word(f.plugin(0), "Healthy", T0 + 1_000, 10)) for name in names])
+    feed(driver, [tick(T0 + 10_000, partition())])
+    feed(driver, [sick(0, 20, T0 + 11_000, node=name) for name in names[:2]])
+    feed(driver, [tick(T0 + 20_000, partition())])
+    feed(driver, [sick(0, 20, T0 + 21_000, node=name) for name in names[2:]])
+    feed(driver, [tick(T0 + 20_000, partition())])
+    all_of(driver)
+    driver.start()
+    feed(driver, [tick(T0 + 20_000, partition())])
+    all_of(driver)
+    feed(driver, [tick(T0 + 30_000, partition())])
+    all_of(driver)
+    taken = [d for d in decisions(driver, partition()) if isinstance(d, CensusTaken)]
+    assert [(d.at_ms, len(d.adverse)) for d in taken] == [
+        (T0 + 10_000, 0),
+        (T0 + 20_000, 2),
+        (T0 + 30_000, 4),
+    ]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_census_that_comes_again_after_a_newer_one_is_passed_over(restarted):
+    driver, home = Driver(TOTAL), home_of(TOTAL)
+    begin(driver, STORM, T0)
+    all_of(driver)
+    other = next(number for number in range(TOTAL) if number != home)
+    adverse = tuple((f.DRIVER, f"n{i}|{f.plugin(0)}", T0 + 1_000, "") for i in range(4))
+    old = CensusTaken(node="", at_ms=T0 + 10_000, partition=other, known={f.DRIVER: 10}, adverse=adverse)
+    new = msgspec.structs.replace(old, at_ms=T0 + 20_000, known={f.DRIVER: 1_000}, adverse=())
+
+    def send(census):
+        cause = wrap_fact(tick(census.at_ms, other))
+        driver.write(home, single(wrap_decision(census, cause, 0, "p")))
+        all_of(driver)
+
+    send(old)
+    send(new)
+    for at_ms in (T0 + 30_000, T0 + 200_000):
+        feed(driver, [tick(at_ms, home)])
+        all_of(driver)
+    if restarted:
+        driver.start()
+    said = decisions(driver, home)
+    assert {d.scope for d in said if isinstance(d, BreakerClosed)} == {"cluster", f"driver:{f.DRIVER}"}
+    send(old)
+    assert decisions(driver, home) == said
+    assert snapshot_of(driver, home).breaker.known[other] == {f.DRIVER: 1_000}
+
+
 def test_a_census_after_a_restart_is_that_of_a_worker_that_never_stopped():
     names = [name for name in (f"n{i}" for i in range(60)) if partition(name) == partition()][:5]
     healthy = [on(name, f.word(f.plugin(0), "Healthy", T0 + 1_000, 10)) for name in names]
