@@ -563,3 +563,107 @@ def test_decisions_that_fit_no_single_record_are_written_in_parts(monkeypatch):
     feed(driver, [f.node(T0 + 20_000, 50, allocatable="0")])
     work(driver)
     assert [d.device_id for d in decisions(driver, partition()) if isinstance(d, QuarantineOpened)]
+
+
+class Refusing(Driver):
+    """A broker that does not take decisions: at once, or when it is asked for the acknowledgement."""
+
+    refuses = ""
+
+    async def send(self, topic, partition, message):
+        if topic == self.topics.decisions and self.refuses:
+            error = ServiceError("no room")
+            if self.refuses == "at once":
+                raise error
+            refused = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            return refused
+        return await super().send(topic, partition, message)
+
+
+@pytest.mark.parametrize("refuses", ["at once", "later"])
+@pytest.mark.parametrize("then", ["tell_progress", "snapshot"])
+def test_what_the_broker_did_not_take_is_neither_told_as_done_nor_kept_in_a_snapshot(refuses, then):
+    driver = Refusing(TOTAL)
+    begin(driver, POLICY, T0)
+    all_of(driver)
+    kept = dict(driver.pieces[partition()])
+    told = len(driver.log[driver.topics.decisions, partition()])
+    feed(driver, [sick()])
+
+    async def run():
+        driver.refuses = refuses
+        driver.now_ms += 10_000
+        with pytest.raises(ServiceError):
+            await driver.work()
+        driver.refuses = ""
+        driver.now_ms += 10_000
+        with suppress(ServiceError):
+            await getattr(driver.worker, then)()
+
+    asyncio.run(run())
+    assert driver.log[driver.topics.decisions, partition()][told:] == []
+    assert driver.pieces[partition()] == kept
+    driver.start()
+    all_of(driver)
+    assert any(isinstance(d, QuarantineOpened) for d in decisions(driver, partition()))
+
+
+def test_a_record_whose_answer_is_cut_off_is_answered_when_it_comes_again():
+    driver = begun()
+    feed(driver, [sick()])
+
+    async def run():
+        send, entered = driver.send, asyncio.Event()
+
+        async def wait(*_):
+            entered.set()
+            await asyncio.Event().wait()
+
+        driver.send = wait
+        taking = asyncio.create_task(driver.work())
+        await entered.wait()
+        taking.cancel()
+        with suppress(asyncio.CancelledError):
+            await taking
+        driver.send = send
+        driver.now_ms += 10_000
+        await driver.worker.tell_progress()
+
+    asyncio.run(run())
+    assert outcomes(driver, partition()) == {}
+    feed(driver, [sick(1, 11)])
+    all_of(driver)
+    assert {d.device_id for d in decisions(driver, partition()) if isinstance(d, QuarantineOpened)} == {
+        f.plugin(0),
+        f.plugin(1),
+    }
+
+
+def test_a_snapshot_that_failed_between_its_pieces_is_not_finished_by_a_later_one():
+    driver = begun()
+    all_of(driver)
+    feed(driver, [sick()])
+
+    async def run():
+        put = driver.put_state
+
+        def refuse(number, key, value):
+            if "/node/" in key:
+                raise ServiceError("no room")
+            return put(number, key, value)
+
+        driver.put_state = refuse
+        await driver.work()
+        with pytest.raises(ServiceError):
+            await driver.worker.snapshot()
+        driver.put_state = put
+        await driver.worker.snapshot()
+
+    asyncio.run(run())
+    whole = begun()
+    feed(whole, [sick()])
+    all_of(whole)
+    driver.start()
+    all_of(driver)
+    assert state_of(snapshot_of(driver, partition())) == state_of(snapshot_of(whole, partition()))
