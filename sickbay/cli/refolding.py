@@ -29,7 +29,7 @@ from sickbay.codec import open_envelope
 from sickbay.deadletters import RETRIED
 from sickbay.decisions import Decision
 from sickbay.errors import CodecError, ServiceError, VerifyError
-from sickbay.kafka import client_arguments, translated
+from sickbay.kafka import client_arguments, let_go, translated
 from sickbay.settings import KafkaSettings
 from streams.live import Live, read_record
 from streams.pieces import end_key, load_snapshot, manifest_key, pack, piece_key
@@ -37,6 +37,8 @@ from streams.snapshot import dump_manifest, dump_node
 
 #: How long a broker may give nothing of a topic that has more.
 _SILENCE_S: Final = 60.0
+#: How long a broker may take to acknowledge the pieces of one partition.
+_ACKNOWLEDGE_TIMEOUT_S: Final = 120.0
 #: Records that may wait for the other topic; what is beyond waits in Kafka.
 _WAITING_MAX: Final = 50_000
 
@@ -95,7 +97,9 @@ def _decisions(parts: Mapping[int, Any]) -> list[tuple[str, Decision]]:
         for item in unpack(part.value, part.headers) if part.value else ():
             event = open_envelope(item.envelope)
             if not isinstance(event, Decision):
-                raise CodecError(f"{part.topic}/{part.partition}@{part.offset} holds a fact: no worker wrote it")
+                raise CodecError(
+                    f"{part.topic}/{part.partition}@{part.offset} holds a fact: no worker wrote it"
+                )
             decisions.append((item.envelope.causation_id, event))
     return decisions
 
@@ -173,7 +177,7 @@ async def follow(settings: KafkaSettings, number: int, to_position: int | None =
                         following[tp] += 1
                         waiting.append(record) if tp == facts else answers.take(record)
         finally:
-            await consumer.stop()
+            await let_go(consumer)
     if to_position is not None:
         raise VerifyError(
             f"partition {number}: a snapshot holds up to {to_position}, and the log in Kafka answers up to {live.position} only;"
@@ -237,7 +241,7 @@ async def read_state(settings: KafkaSettings) -> dict[int, dict[str, bytes]]:
                         else:
                             state[tp.partition][key] = record.value
         finally:
-            await consumer.stop()
+            await let_go(consumer)
     return state
 
 
@@ -299,7 +303,7 @@ async def rebuild_snapshots(settings: KafkaSettings) -> dict[int, int]:
                     await _write(producer, settings, live, state[number])
                 positions[number] = live.position
         finally:
-            await producer.stop()
+            await let_go(producer)
     await _commit(settings, positions)
     return positions
 
@@ -313,11 +317,13 @@ async def _write(
     written[manifest_key(number, position)] = pack(dump_manifest(live, dict.fromkeys(names, position)))
     gone = sorted(old.keys() - written.keys() - {end_key(number)})
     for batch in (written.items(), [(key, None) for key in gone], [(end_key(number), b"%d" % position)]):
-        sent = [
-            await producer.send(settings.topics.state, value, key=key.encode(), partition=number)
-            for key, value in batch
-        ]
-        await asyncio.gather(*sent)
+        # an idempotent producer tries again for ever
+        async with asyncio.timeout(_ACKNOWLEDGE_TIMEOUT_S):
+            sent = [
+                await producer.send(settings.topics.state, value, key=key.encode(), partition=number)
+                for key, value in batch
+            ]
+            await asyncio.gather(*sent)
 
 
 async def _commit(settings: KafkaSettings, positions: Mapping[int, int]) -> None:
@@ -334,7 +340,7 @@ async def _commit(settings: KafkaSettings, positions: Mapping[int, int]) -> None
             consumer.assign(list(tps))
             await consumer.commit({tp: OffsetAndMetadata(at, "") for tp, at in tps.items()})
         finally:
-            await consumer.stop()
+            await let_go(consumer)
 
 
 async def _require_no_workers(settings: KafkaSettings) -> None:

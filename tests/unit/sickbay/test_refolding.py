@@ -66,7 +66,11 @@ class Consumer:
                 self._at[tp] = at + len(records)
                 found[tp] = [
                     SimpleNamespace(
-                        topic=tp.topic, partition=tp.partition, offset=number, value=r.value, headers=r.headers
+                        topic=tp.topic,
+                        partition=tp.partition,
+                        offset=number,
+                        value=r.value,
+                        headers=r.headers,
                     )
                     for number, r in enumerate(records, at + (at > 0) * self.gone)
                 ]
