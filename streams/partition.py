@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
+from typing import Final
 
 import msgspec
 
@@ -31,6 +32,7 @@ from sickbay.facts import (
     WatchGapFound,
 )
 from sickbay.policy import Policy, policy_from_document
+from sickbay.topics import RECORD_BYTES_MAX
 from streams.custody.aggregate import CUSTODY, NodeState, initial, replay
 from streams.custody.signals import Source, source_of
 from streams.custody.state import NEVER
@@ -40,6 +42,8 @@ from streams.ledger.state import LedgerState
 
 #: Shares of known devices by which a census may be out of date, in percent: the breaker's own ratio is coarser.
 _CENSUS_DRIFT_PERCENT = 5
+#: Bytes of the devices that one census names: it must fit a record (P8). What is left is named by the next one.
+_CENSUS_BYTES: Final = RECORD_BYTES_MAX * 7 // 10
 _NO_SOURCE: tuple[Source, tuple[int, ...]] = (("9",), ())
 #: Claims come before the Pods that speak of them, so that what arrives together needs no second entry.
 _CLAIM: dict[type[Fact], tuple[Source, tuple[int, ...]]] = {ClaimObserved: (("39claim",), ())}
@@ -171,7 +175,9 @@ class Partition:
         if isinstance(event, Decision):
             if isinstance(event, CensusTaken):
                 if event.partition == self.number:  # the breaker's home hears those of the others too
-                    self._reported, self._adverse = dict(event.known), {}
+                    self._reported = dict(event.known)
+                    for _, device, _, _ in event.adverse:
+                        self._adverse.pop(device, None)
             elif event.node in self.nodes:
                 self._replay_decision(event)
             return
@@ -320,13 +326,20 @@ class Partition:
         )
         if not self._adverse and not drifted:
             return None
-        adverse = tuple((scope, device, at, by) for device, (scope, at, by) in self._adverse.items())
-        self._adverse = {}
+        adverse: list[tuple[str, str, int, str]] = []
+        left = _CENSUS_BYTES
+        for device, (scope, turned_ms, incident) in self._adverse.items():
+            left -= len(msgspec.json.encode((scope, device, turned_ms, incident))) + 1
+            if left < 0 and adverse:
+                break
+            adverse.append((scope, device, turned_ms, incident))
+        for _, device, _, _ in adverse:
+            del self._adverse[device]
         self._reported = dict(self._known)
         return CensusTaken(
             node="",
             at_ms=at_ms,
             partition=self.number,
             known=dict(sorted(self._known.items())),
-            adverse=adverse,
+            adverse=tuple(adverse),
         )

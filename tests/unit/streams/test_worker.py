@@ -30,8 +30,10 @@ from sickbay.errors import CodecError, ServiceError
 from sickbay.facts import BreakerStateChanged
 from sickbay.policy import Policy, policy_from_yaml
 from streams import worker as module
-from streams.live import home_of
+from streams.live import Live, home_of
 from streams.partition import Partition
+from streams.pieces import manifest_key, pack
+from streams.snapshot import dump_manifest
 from streams.testing import CrashedError, Driver
 
 POLICY = Policy()
@@ -563,6 +565,43 @@ def test_decisions_that_fit_no_single_record_are_written_in_parts(monkeypatch):
     feed(driver, [f.node(T0 + 20_000, 50, allocatable="0")])
     work(driver)
     assert [d.device_id for d in decisions(driver, partition()) if isinstance(d, QuarantineOpened)]
+
+
+def test_a_storm_that_no_census_can_name_in_one_record_is_told_in_several_and_stops_nothing():
+    driver = begun()
+    number = next(n for n in range(TOTAL) if n != home_of(TOTAL))
+    devices = [f"n0|dra:gpu.example/pool-{i:05}/{'gpu' * 20}-{i:05}" for i in range(12_000)]
+    live = Live(number, TOTAL)
+    live.partition = Partition.restored(
+        number,
+        msgspec.structs.replace(
+            snapshot_of_begun(number).partition.header(),
+            adverse=tuple((device, (f.DRIVER, T0, "")) for device in devices),
+        ),
+        {},
+        {},
+    )
+    live.position = 1
+    driver.pieces[number] = {manifest_key(number, 1): pack(dump_manifest(live, {}))}
+    for at_ms in (T0 + 5_000, T0 + 10_000, T0 + 15_000):
+        feed(driver, [tick(at_ms, number)])
+    driver.start()
+    all_of(driver)
+    taken = [d for d in decisions(driver, number) if isinstance(d, CensusTaken)]
+    assert [device for census in taken for _, device, _, _ in census.adverse] == devices
+    assert len(taken) == 3
+    assert not letters(driver)
+    followed = Partition.restored(number, live.partition.header(), {}, {})
+    for census in taken:
+        followed.replay(tick(census.at_ms, number))
+        followed.replay(census)
+    assert not followed.header().adverse
+
+
+def snapshot_of_begun(number):
+    driver = begun()
+    all_of(driver)
+    return snapshot_of(driver, number)
 
 
 class Refusing(Driver):
