@@ -88,6 +88,10 @@ def bounded_consumer(facts: str, limit: Callable[[int], int]) -> type[Consumer]:
             # never 0, which is the limit of a partition that was let go of: its next owner would read everything again
             return min(offset, limit(tp.partition)) or None
 
+        def begins(self, tp: TP) -> int:
+            """Return the offset from which a partition is read."""
+            return self._committed_offset[tp] or 0
+
     return BoundedConsumer
 
 
@@ -233,13 +237,20 @@ class LiveWorker:
 
         setup_opentelemetry(self.app)
 
-    def ends(self) -> dict[int, int]:
-        """Return partition to the end of the facts topic as the consumer saw it last."""
-        found = {}
+    def spans(self) -> dict[int, tuple[int, int]]:
+        """Return partition to the offset of its next facts record and the end of its topic as the consumer saw it last.
+
+        A partition of which nothing came since it was given has its next record where the group says.
+        """
+        found, positions = {}, self.worker.positions
         for tp in self.app.consumer.assignment():
             end = self.app.consumer.highwater(tp) if tp.topic == self._topics.facts else None
             if end is not None:
-                found[tp.partition] = end
+                begins = positions.get(tp.partition)
+                found[tp.partition] = (
+                    cast("Any", self.app.consumer).begins(tp) if begins is None else begins,
+                    end,
+                )
         return found
 
     @property

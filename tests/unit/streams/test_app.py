@@ -38,3 +38,17 @@ def test_no_offset_is_committed_above_a_snapshot_and_none_of_a_partition_that_wa
     consumer._acked, consumer._acked_index = {tp: [1, 2, 3]}, defaultdict(set)
     consumer._gap, consumer._committed_offset = defaultdict(dict), {tp: None}
     assert consumer._new_offset(tp) == commits
+
+
+def test_a_partition_of_which_nothing_came_yet_waits_for_nothing_behind_the_offset_of_the_group():
+    async def run():
+        settings = KafkaSettings(bootstrap="localhost:9092", security="plaintext")
+        worker = LiveWorker(settings, Counts())
+        facts, consumer = settings.topics.facts, worker.app.consumer
+        consumer.assignment = lambda: {TP(facts, 0), TP(facts, 1), TP("other", 2)}
+        consumer.highwater = lambda tp: 7 if tp.partition == 0 else None
+        before = worker.spans()
+        consumer._committed_offset[TP(facts, 0)] = 7
+        return before, worker.spans()
+
+    assert asyncio.run(run()) == ({0: (0, 7)}, {0: (7, 7)})
