@@ -94,8 +94,6 @@ class Worker:
         self._snapshot_records = snapshot_records
         self._held: dict[int, _Held] = {}
         self._turn = asyncio.Lock()
-        #: Records taken since the start; a liveness probe looks whether it moves.
-        self.taken = 0
 
     @property
     def positions(self) -> dict[int, int]:
@@ -133,7 +131,6 @@ class Worker:
             with self._whole(held):
                 await self._fold(held, record)
                 reach("worker.answered")
-                self.taken += 1
                 now_ms = self._outlet.monotonic_ms()
                 if (
                     len(held.held) >= self._snapshot_records
