@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import faust
-from faust.transport.drivers.aiokafka import Consumer
+from faust.transport.drivers.aiokafka import Consumer, Producer
 from faust.types import TP
 
 from sickbay.cloudevents import READ_BYTES_MAX, Message
@@ -83,9 +83,27 @@ def bounded_consumer(facts: str, limit: Callable[[int], int]) -> type[Consumer]:
 
         def _new_offset(self, tp: TP) -> int | None:
             offset = super()._new_offset(tp)
-            return offset if offset is None or tp.topic != facts else min(offset, limit(tp.partition))
+            if offset is None or tp.topic != facts:
+                return offset
+            # never 0, which is the limit of a partition that was let go of: its next owner would read everything again
+            return min(offset, limit(tp.partition)) or None
+
+        def begins(self, tp: TP) -> int:
+            """Return the offset from which a partition is read."""
+            return self._committed_offset[tp] or 0
 
     return BoundedConsumer
+
+
+class IdempotentProducer(Producer):
+    """A producer of which nothing is written behind a batch that the broker refused, and none twice (P1, P3, P7).
+
+    Faust has one only for transactions. Without it an answer could be lost and the next one be written, before the worker hears
+    of it: whoever reads the decisions takes the facts between them as answered by nothing.
+    """
+
+    def _settings_extra(self) -> Mapping[str, Any]:
+        return {"enable_idempotence": True}
 
 
 class FaustOutlet:
@@ -192,6 +210,7 @@ class LiveWorker:
             figures,
             snapshot_every_ms=snapshot_every_ms,
         )
+        cast("Any", self.app.transport).Producer = IdempotentProducer
         cast("Any", self.app.transport).Consumer = bounded_consumer(topics.facts, self.worker.snapshotted)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # raw, and empty too: what Faust cannot decode it acknowledges and drops (faust-streaming, transport/conductor.py)
@@ -218,13 +237,20 @@ class LiveWorker:
 
         setup_opentelemetry(self.app)
 
-    def ends(self) -> dict[int, int]:
-        """Return partition to the end of the facts topic as the consumer saw it last."""
-        found = {}
+    def spans(self) -> dict[int, tuple[int, int]]:
+        """Return partition to the offset of its next facts record and the end of its topic as the consumer saw it last.
+
+        A partition of which nothing came since it was given has its next record where the group says.
+        """
+        found, positions = {}, self.worker.positions
         for tp in self.app.consumer.assignment():
             end = self.app.consumer.highwater(tp) if tp.topic == self._topics.facts else None
             if end is not None:
-                found[tp.partition] = end
+                begins = positions.get(tp.partition)
+                found[tp.partition] = (
+                    cast("Any", self.app.consumer).begins(tp) if begins is None else begins,
+                    end,
+                )
         return found
 
     @property

@@ -19,7 +19,7 @@ from sickbay.cloudevents import single
 from sickbay.codec import fact_id, wrap_fact
 from sickbay.errors import StoreError
 from sickbay.facts import Fact
-from sickbay.kafka import client_arguments, translated
+from sickbay.kafka import client_arguments, let_go, translated
 from sickbay.settings import KafkaSettings, kafka_settings
 
 #: How long an answer may take: workers and projector answer within a second, a rebalance takes ten.
@@ -55,17 +55,19 @@ async def _write(settings: KafkaSettings, requests: Mapping[int, Fact]) -> None:
     with translated(settings):
         await producer.start()
         try:
-            for number, request in requests.items():
-                message = single(wrap_fact(request))
-                await producer.send_and_wait(
-                    settings.topics.facts,
-                    message.value,
-                    key=message.key,
-                    partition=number,
-                    headers=message.headers,
-                )
+            # an idempotent producer tries again for ever
+            async with asyncio.timeout(_PATIENCE_S):
+                for number, request in requests.items():
+                    message = single(wrap_fact(request))
+                    await producer.send_and_wait(
+                        settings.topics.facts,
+                        message.value,
+                        key=message.key,
+                        partition=number,
+                        headers=message.headers,
+                    )
         finally:
-            await producer.stop()
+            await let_go(producer)
 
 
 def _await_answer(
@@ -73,11 +75,13 @@ def _await_answer(
 ) -> list[LogRecord]:
     """Return the decisions that follow a request in the log; nothing for one that was asked before: it is one request."""
     while True:
+        # asked before the log is read: what comes between the two is read, and is no repeat
+        is_held = bool(store.held({number: [event_id]}))
         records = list(store.read(number, from_offset))
         for index, record in enumerate(records):
             if record.envelope.event_id == event_id:
                 return [later for later in records[index + 1 :] if later.envelope.causation_id == event_id]
-        if store.held({number: [event_id]}):
+        if is_held:
             return []
         if time.monotonic() > deadline_s:
             raise StoreError(

@@ -198,11 +198,10 @@ async def _look(worker: Any, metrics: WorkMetrics, progress: Progress, ready: To
             ready.failed("the state is being recovered, or the group divides its partitions")
             continue
         ready.ready()
-        positions = worker.worker.positions
         waiting = False
-        for partition, end in worker.ends().items():
+        for partition, (position, end) in worker.spans().items():
             metrics.positions.saw_end(partition, end)
-            waiting |= end > positions.get(partition, 0)
+            waiting |= end > position
         if waiting:
             progress.waits()
         else:

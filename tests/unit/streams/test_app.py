@@ -1,0 +1,54 @@
+"""The Faust app: with what its clients are made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+import pytest
+from faust.types import TP
+
+from sickbay.settings import KafkaSettings
+from streams.app import LiveWorker, bounded_consumer
+from streams.testing import Counts
+
+
+def test_its_producer_writes_nothing_twice_and_nothing_behind_a_batch_that_was_refused(monkeypatch):
+    made = {}
+    monkeypatch.setattr("aiokafka.AIOKafkaProducer", lambda **arguments: made.update(arguments))
+
+    async def run():
+        settings = KafkaSettings(bootstrap="localhost:9092", security="plaintext")
+        worker = LiveWorker(settings, Counts())
+        worker.app.producer._new_producer()
+
+    asyncio.run(run())
+    assert made["enable_idempotence"]
+    assert made["acks"] == -1
+
+
+@pytest.mark.parametrize(
+    ("topic", "limit", "commits"), [("facts", 0, None), ("facts", 2, 2), ("facts", 9, 4), ("other", 0, 4)]
+)
+def test_no_offset_is_committed_above_a_snapshot_and_none_of_a_partition_that_was_let_go_of(
+    topic, limit, commits
+):
+    kind, tp = bounded_consumer("facts", lambda _: limit), TP(topic, 0)
+    consumer = kind.__new__(kind)
+    consumer._acked, consumer._acked_index = {tp: [1, 2, 3]}, defaultdict(set)
+    consumer._gap, consumer._committed_offset = defaultdict(dict), {tp: None}
+    assert consumer._new_offset(tp) == commits
+
+
+def test_a_partition_of_which_nothing_came_yet_waits_for_nothing_behind_the_offset_of_the_group():
+    async def run():
+        settings = KafkaSettings(bootstrap="localhost:9092", security="plaintext")
+        worker = LiveWorker(settings, Counts())
+        facts, consumer = settings.topics.facts, worker.app.consumer
+        consumer.assignment = lambda: {TP(facts, 0), TP(facts, 1), TP("other", 2)}
+        consumer.highwater = lambda tp: 7 if tp.partition == 0 else None
+        before = worker.spans()
+        consumer._committed_offset[TP(facts, 0)] = 7
+        return before, worker.spans()
+
+    assert asyncio.run(run()) == ({0: (0, 7)}, {0: (7, 7)})
