@@ -220,14 +220,14 @@ class Reflector:
         elif event.type == "BOOKMARK":
             version = version_of(obj)
             if self._initial is None:
-                yield Heard("BOOKMARK", obj, version, event.size)
+                yield Heard("BOOKMARK", self._keep(obj), version, event.size)
                 self._move(version)
             elif ends_initial_events(obj) and version:
                 initial, self._initial = self._initial, None
                 yield from self._whole(version, initial.joined(version), initial.size, now_ms)
                 self._moved = True
         elif event.type not in _OBJECT_TYPES:
-            yield unusable(f"a watch event of the unknown type {event.type[:40]!a}", b"")
+            yield unusable("a watch event of an unknown type", event.type.encode())
         elif self._initial is not None:
             problem = self._initial.take(event.type, obj, event.size)
             if problem:

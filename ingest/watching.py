@@ -315,9 +315,10 @@ class _Follower:
                 )
                 await self._outbox.put(frame, output.size)
             else:
-                place = f"watch:{self._resource}@{self._reflector.version}"
-                parked = Parked(place=place, reason=output.reason, raw=output.raw, at_ms=at_ms)
-                await self._outbox.put(parked, len(output.raw))
+                # several may come behind one version, and each is a letter of its own
+                place = f"watch:{self._resource}@{self._reflector.version}#{output.sha256[:16]}"
+                parked = Parked(place=place, reason=output.reason, raw=output.shown, at_ms=at_ms)
+                await self._outbox.put(parked, len(output.shown))
 
 
 _NOT_SERVED: Final = (

@@ -434,7 +434,7 @@ def test_w12_a_line_that_is_not_utf8_is_parked_and_the_stream_goes_on():
 def test_an_event_of_a_type_that_nobody_knows_is_parked():
     driver = watching()
     (parked,) = driver.say(event_line("REPLACED", pod("p", 21)))
-    assert "unknown type 'REPLACED'" in parked.reason
+    assert "unknown type" in parked.reason
     assert 20 == driver.machine.version
 
 
