@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from ingest.frames import RESOURCES
 from sickbay.codec import stream_of
-from sickbay.facts import Fact, PolicyChanged, Request, ResyncCompleted, Tick
+from sickbay.facts import EpochChanged, Fact, PolicyChanged, Request, ResyncCompleted, Tick, WatchGapFound
 
 
 class Recollection:
@@ -42,9 +42,9 @@ class Recollection:
             self.seen_ms = max(at_ms, self.seen_ms or 0)
         if isinstance(fact, Tick):
             self.ticked_ms = max(at_ms, self.ticked_ms or 0)
-        resource = fact.watched if isinstance(fact, ResyncCompleted) else fact.resource
+        resource, rv = _heard(fact)
         if resource in RESOURCES:
-            version = (fact.epoch, fact.rv)
+            version = (fact.epoch, rv)
             self._versions[resource] = max(version, self._versions.get(resource, version))
 
     @property
@@ -68,3 +68,17 @@ class Recollection:
         return all(
             self._subjects.get((stream_of(fact), fact.subject), -1) >= fact.observed_at_ms for fact in facts
         )
+
+
+def _heard(fact: Fact) -> tuple[str, int]:
+    """Return up to which version of which resource type a fact shows that it was heard.
+
+    It is what the mirror recalls: if a watch asked for less, a server that lags would look like a restore.
+    """
+    if isinstance(fact, ResyncCompleted):
+        return fact.watched, fact.rv
+    if isinstance(fact, EpochChanged):
+        return fact.watched, fact.list_rv
+    if isinstance(fact, WatchGapFound):
+        return fact.watched, fact.to_rv
+    return fact.resource, fact.rv
