@@ -250,7 +250,7 @@ class Mirror:
         if stated is None or stated == "":
             # kubectl's own List wrapper has no version. Its newest item may be older than what was seen, because the
             # newest object is gone; only an object that went backwards shows a restore.
-            back = newest < clock.rv and self._went_back(frame.resource, items)
+            back = newest < clock.rv and self._went_back(frame.resource, clock.epoch, items, revived=False)
             rv = newest if back else max(newest, clock.rv)
         else:
             try:
@@ -258,7 +258,8 @@ class Mirror:
             except ObjectError as error:
                 self._park(frame, str(error), obj)
                 return
-            back = rv < clock.rv
+            # a restored cluster may have outgrown what was seen of the old history
+            back = rv < clock.rv or self._went_back(frame.resource, clock.epoch, items, revived=True)
         if back:
             self._new_epoch(frame, clock, rv, out)
         self._end_gap(frame, clock, rv, out)
@@ -319,16 +320,18 @@ class Mirror:
                 outcomes[outcome] += 1
         return outcomes, removed
 
-    def _went_back(self, resource: str, items: list[Any]) -> bool:
-        """Whether a known object has a lower version in ``items``."""
+    def _went_back(self, resource: str, epoch: int, items: list[Any], *, revived: bool) -> bool:
+        """Whether an object of ``items`` has a lower version than it had, or, where that counts, is back from the dead.
+
+        A LIST is the state at its own version. Where that is not behind what was seen, only another history explains either.
+        """
         collection = self._collections.get(resource)
         if collection is None:
             return False
-        for item in items:
-            known = collection.by_uid.get(uid_of(item))
-            if known is not None and rv_of(item) < known.rv:
-                return True
-        return False
+        versions = ((uid_of(item), (epoch, rv_of(item))) for item in items)
+        return any(
+            version[1] and collection.is_past(uid, version, revived=revived) for uid, version in versions
+        )
 
     def _new_epoch(self, frame: Frame, clock: _Clock, list_rv: int, out: list[Fact]) -> None:
         """The cluster was restored to an earlier state: from here on versions are compared anew (W3)."""
