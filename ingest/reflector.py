@@ -377,6 +377,8 @@ class Reflector:
         self._wait = Wait(max(self._draw(longest // 2, longest), at_least_ms), reload=reload)
 
     def _set_state(self, name: Literal["listing", "waiting"], reason: str = "") -> None:
+        if name == "listing" and self.state.name == "waiting":
+            return  # until an answer comes
         if self.state.name not in ("stale", "unavailable"):
             self.state = State(name, reason)
         elif reason:

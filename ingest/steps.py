@@ -47,7 +47,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """Where a reflector stands; ``stale`` and ``unavailable`` stay until a request succeeds."""
+    """Where a reflector stands; ``waiting``, ``stale`` and ``unavailable`` stay until a request succeeds."""
 
     name: Literal["listing", "watching", "waiting", "stale", "unavailable"]
     reason: str = ""

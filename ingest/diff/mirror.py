@@ -16,7 +16,7 @@ import msgspec
 from ingest.diff.claims import ClaimCollection
 from ingest.diff.items import names_of, rv_of, shown, uid_of
 from ingest.diff.known import Collection, Known, Moment
-from ingest.diff.leases import LeaseCollection
+from ingest.diff.leases import LeaseCollection, Sighted
 from ingest.diff.nodes import NodeCollection
 from ingest.diff.pods import PodCollection
 from ingest.diff.pools import SliceCollection
@@ -64,7 +64,7 @@ class Mirror:
         }
         self._clocks = {resource: _Clock() for resource in RESOURCES}
         self._begun = False
-        self._ticked_ms = 0
+        self._sighted = Sighted()
         self._parked: list[Parked] = []
         #: Frames of resources that are not read, by name.
         self.unknown_resources: Counter[str] = Counter()
@@ -113,13 +113,13 @@ class Mirror:
         """
         out: list[Fact] = []
         self._sight(frame.at_ms)
-        if frame.type == "TICK":
-            # whoever writes ticks watches Leases too
-            self._ticked_ms = max(self._ticked_ms, frame.at_ms)
-        elif frame.resource not in self._clocks:
-            _count(self.unknown_resources, frame.resource)
-        else:
+        # whoever writes ticks watches Leases too
+        if frame.type == "TICK" or (frame.resource == "leases" and frame.type != "ERROR"):
+            self._leases.sight(frame.at_ms)
+        if frame.resource in self._clocks:
             self._apply(frame, self._clocks[frame.resource], out)
+        elif frame.type != "TICK":
+            _count(self.unknown_resources, frame.resource)
         self._let_time_pass(frame.at_ms, out)
         return out
 
@@ -142,15 +142,14 @@ class Mirror:
 
     def _sight(self, at_ms: int) -> None:
         self._begun = True
-        self._leases.sight(at_ms)
-        self._pods.words.sighted_ms = self._leases.sighted_ms
+        self._sighted.sign(at_ms)
+        self._pods.words.sighted_ms = self._sighted.ms
 
     def _let_time_pass(self, at_ms: int, out: list[Fact]) -> None:
         if self._pods.words.waiting:
             self._pods.give_up_waiting(at_ms, out)
-        leases = self._clocks["leases"]
-        if leases.gap is None:
-            self._leases.lapse(at_ms, max(self._ticked_ms, leases.heard_ms or 0), out)
+        if self._clocks["leases"].gap is None:
+            self._leases.lapse(at_ms, out)
 
     def _apply(self, frame: Frame, clock: _Clock, out: list[Fact]) -> None:
         obj = frame.object

@@ -6,7 +6,7 @@ import pytest
 from virtual_time import LoopTimes, run_virtually
 
 from ingest.frames import Frame, Parked
-from ingest.ticker import SETTLE_MS, Beat, Heard, grid_between, is_honest, live_items, ticks
+from ingest.ticker import SETTLE_MS, Beat, Heard, grid_between, hears_leases, is_honest, live_items, ticks
 
 MINUTE = 60_000
 
@@ -131,6 +131,32 @@ def test_nothing_is_ticked_while_the_watch_is_cut_off():
         assert beats == [(start_ms // 5_000 + n) * 5_000 for n in (3, 4)]
 
     run_virtually(scene())
+
+
+def test_the_mirror_hears_of_no_time_in_which_leases_are_silent():
+    """A tick would stand for a sign of their watch, and while that hangs every Lease would lapse (I8)."""
+
+    async def scene():
+        live = Live()
+        start_ms = live.times.monotonic_ms()
+
+        def watches():
+            return [heard("pods", live.times.monotonic_ms()), heard("leases", start_ms)]
+
+        live.watches = watches
+        _, out = await live.collect(_forever(), 41)
+        at_s = [at // 5_000 * 5 for item, at in out if isinstance(item, Frame)]
+        assert at_s == [5, 10]
+        assert sum(isinstance(item, Beat) for item, _ in out) == 8
+
+    run_virtually(scene())
+
+
+@pytest.mark.parametrize(
+    "leases", [[], [heard("leases", None, required=False)]], ids=["no watch", "not served"]
+)
+def test_leases_that_nobody_can_hear_keep_no_time_from_the_mirror(leases):
+    assert hears_leases([heard("pods", 0), *leases], 0)
 
 
 def test_a_tick_comes_after_every_frame_of_its_time_however_late_that_is():
