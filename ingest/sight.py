@@ -8,10 +8,14 @@ what was told is not seen, however lately the server said so. It must not decide
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from ingest.frames import Frame
 from ingest.ticker import Heard, Item, Times, is_honest
 from ingest.watching import Status
+
+#: What a cluster may not serve; the rest is in every one, and not to be found is then a fault on the way.
+_OPTIONAL: Final = ("resourceslices", "resourceclaims")
 
 
 class Sight:
@@ -37,7 +41,8 @@ class Sight:
         for resource, status in self._status().items():
             seen = resource in self._listed and status.state in ("watching", "listing")
             heard_ms = now_ms - status.age_ms if seen and status.age_ms is not None else None
-            out.append(Heard(resource, status.state != "unavailable", heard_ms, self._idle_ms))
+            required = status.state != "unavailable" or resource not in _OPTIONAL
+            out.append(Heard(resource, required, heard_ms, self._idle_ms))
         return out
 
     def problem(self) -> str | None:

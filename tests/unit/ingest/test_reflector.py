@@ -431,6 +431,23 @@ def test_w12_a_line_that_is_not_utf8_is_parked_and_the_stream_goes_on():
     assert driver.machine.streaming
 
 
+def test_w12_what_is_parked_moves_no_version_and_comes_again_with_the_stream():
+    """Nobody can tell its version. So it is asked for again until something behind it came, and then the next list has it."""
+    driver = watching()
+    bad = b'{"type":"MODIFIED","object":{"metadata":{"resourceVersion":"21","name":"\xff"}}}\n'
+    (parked,) = driver.say(bad)
+    driver.machine.ended(driver.now_ms + 60_000)
+    assert "20" == driver.open()["resourceVersion"]
+    (again, heard) = driver.say(bad, event_line("MODIFIED", pod("q", 22)))
+    assert (parked, 22) == (again, heard.version)
+    driver.machine.ended(driver.now_ms + 60_000)
+    assert "22" == driver.open()["resourceVersion"]
+    driver.now_ms += TIMING.resync_ms * 2
+    driver.say(bookmark(30))
+    driver.later(0)
+    assert {"limit": "500"} == driver.query()
+
+
 def test_an_event_of_a_type_that_nobody_knows_is_parked():
     driver = watching()
     (parked,) = driver.say(event_line("REPLACED", pod("p", 21)))

@@ -56,7 +56,7 @@ def test_all_that_is_watched_is_seen(sight):
         (status("stale", 5, "403 Forbidden"), "not seen: pods (403 Forbidden)"),
         (status("listing", 5), None),
         (status("waiting", 5, "connection reset"), "not seen: pods (connection reset)"),
-        (status("unavailable", None, "404"), None),
+        (status("unavailable", None, "404 NotFound"), "not seen: pods (404 NotFound)"),
     ],
     ids=["silent", "refused", "listed again", "cut off", "not served"],
 )
@@ -75,6 +75,12 @@ def test_what_was_not_taken_yet_is_not_seen_however_well_it_is_watched(watch, un
     assert unread.problem() is None
 
 
-def test_a_cluster_that_serves_nothing_is_not_seen(watch, sight):
-    watch["pods"] = watch["nodes"] = status("unavailable", None)
+def test_w19_a_cluster_without_dra_is_seen(watch, sight):
+    watch["resourceslices"] = watch["resourceclaims"] = status("unavailable", None)
+    assert sight.problem() is None
+
+
+def test_a_watch_of_nothing_that_is_served_sees_nothing(watch, sight):
+    watch.clear()
+    watch["resourceslices"] = status("unavailable", None)
     assert sight.problem() == "the cluster serves nothing that is watched"
