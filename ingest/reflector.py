@@ -349,10 +349,12 @@ class Reflector:
         elif code == 403:
             self._refused(reason)
         else:
+            # what was there a moment ago is served under another version now, or soon: an upgrade must not blind us for long
+            lost = self.lists > 0 and self.state.name != "unavailable"
             self.state = State("unavailable", reason)
             self._listing = True
             self._pages = Pages(self._keep)
-            self._wait = Wait(self._timing.unavailable_ms, discover=True)
+            self._wait = Wait(self._timing.backoff_ms if lost else self._timing.unavailable_ms, discover=True)
 
     def _refused(self, reason: str) -> None:
         """Stay stale, and ask again seldom: what is known stays as it is, and is never taken for an empty list (W18)."""

@@ -397,12 +397,22 @@ def test_w19_an_api_that_is_not_there_is_unavailable_and_looked_for_again():
     driver.machine.ended(driver.now_ms + 20_000)
     assert [] == driver.refuse(status(404, "NotFound"))
     assert "unavailable" == driver.state.name
+    # it was there: perhaps an upgrade took this version of it away
     assert "20" == driver.query()["resourceVersion"]
-    assert [Wait(180_000, discover=True)] == driver.waits
+    assert [Wait(500, discover=True)] == driver.waits
+    driver.answer(status(404, "NotFound"), 404)
     driver.answer(status(404, "NotFound"), 404)
     driver.answer(page(30))
+    assert [Wait(180_000, discover=True)] * 2 == driver.waits[1:]
     driver.open()
     assert State("watching") == driver.state
+
+
+def test_w19_what_was_never_there_is_looked_for_seldom():
+    driver = Driver()
+    driver.answer(status(404, "NotFound"), 404)
+    driver.step()
+    assert [Wait(180_000, discover=True)] == driver.waits
 
 
 def test_a_version_that_the_server_has_no_use_for_is_listed_anew():
