@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from ingest.diff.claims import ClaimCollection
-from ingest.diff.items import names_of, rv_of, shown, uid_of
+from ingest.diff.items import Once, names_of, rv_of, shown, uid_of
 from ingest.diff.known import Collection, Known, Moment
 from ingest.diff.leases import LeaseCollection, Sighted
 from ingest.diff.nodes import NodeCollection
@@ -66,6 +66,7 @@ class Mirror:
         self._begun = False
         self._sighted = Sighted()
         self._parked: list[Parked] = []
+        self._parked_once = Once()
         #: Frames of resources that are not read, by name.
         self.unknown_resources: Counter[str] = Counter()
         #: Times a field was seen that this build does not read, by path.
@@ -207,11 +208,11 @@ class Mirror:
                 if frame.type == "DELETED"
                 else collection.put(obj, moment, out)
             )
-        except ObjectError as error:
-            self._park(frame, str(error), obj, place)
-            return None
-        except UnicodeEncodeError:
-            self._park(frame, "a text holds a lone surrogate and is no Unicode", obj, place)
+        except (ObjectError, UnicodeEncodeError) as error:
+            surrogate = isinstance(error, UnicodeEncodeError)
+            reason = "a text holds a lone surrogate and is no Unicode" if surrogate else str(error)
+            if self._parked_once.is_new(frame.resource, obj, reason):
+                self._park(frame, reason, obj, place)
             return None
         if collection.problems:
             for problem in collection.problems:

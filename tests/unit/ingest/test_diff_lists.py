@@ -404,6 +404,14 @@ def test_object_without_identity_is_parked(feed: Feed, path: tuple[str, ...], va
     assert {"apiVersion", "kind", "metadata"} == set(json.loads(parked.raw))
 
 
+def test_what_cannot_be_read_is_parked_once_for_each_of_its_versions(feed: Feed) -> None:
+    """Every list holds it again, and dead letters are kept for ever."""
+    bad = [pod("a", rv) | {"spec": 7} for rv in (5, 6)]
+    for rv, item in enumerate((bad[0], bad[0], bad[1], bad[1]), start=10):
+        feed("LIST", listing(str(rv), item))
+    assert 2 == len(feed.mirror.drain_parked())
+
+
 def test_overlong_device_id_is_parked_alone(feed: Feed) -> None:
     """One impossible id does not take the Pod or its other devices along."""
     raw = pod("a", 5)

@@ -83,3 +83,9 @@ def test_a_watch_asks_for_all_that_the_mirror_recalls():
     for facts in ([node(1, 50), listed(2, 80), gap], [node(1, 50), gap, restored]):
         assert Recollection(facts).versions == {"nodes": Told(facts).heard["nodes"].rv}
     assert Recollection([gap, restored]).versions == {"nodes": 60}
+
+
+def test_a_live_watch_remembers_no_subjects():
+    told = Recollection(TOLD, subjects=False)
+    assert (told.ticked_ms, told.seen_ms, told.versions) == (700, 700, {"nodes": 9})
+    assert not told.covers([node(650, 9)])
