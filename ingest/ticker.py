@@ -111,12 +111,13 @@ async def live_items(
     watches: Callable[[], Sequence[Heard]],
     interval_ms: int = INTERVAL_MS,
 ) -> AsyncGenerator[Item, None]:
-    """Yield frames as they come, with a beat at each multiple of ``interval_ms`` at which the watch is honest.
+    """Yield frames as they come, with a beat at each multiple of ``interval_ms`` at which the watch is honest and was it before.
 
     Before each beat the mirror hears of the time too (a TICK frame), unless Leases are silent. A frame that was received before a beat and comes after
     it is dated after it.
     """
     ticked_ms = times.now_ms()
+    was_honest = True
     waiting: asyncio.Future[Frame | Parked] | None = None
     try:
         while True:
@@ -137,7 +138,10 @@ async def live_items(
                 # one for several that were missed: time is a level too
                 ticked_ms = before_ms // interval_ms * interval_ms
                 heard, now_ms = watches(), times.monotonic_ms()
-                if is_honest(heard, now_ms):
+                honest = is_honest(heard, now_ms)
+                # what a watch missed while it was cut off comes first when it is taken up again: not ticked before the next time
+                seen, was_honest = honest and was_honest, honest
+                if seen:
                     if hears_leases(heard, now_ms):
                         yield Frame(at_ms=ticked_ms, resource="", type="TICK", object=None, place="clock")
                     yield Beat(ticked_ms)

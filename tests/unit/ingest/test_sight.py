@@ -1,9 +1,13 @@
 """What a watch is worth: seen once its list was taken, and as old as its last word."""
 
+import asyncio
+
 import pytest
+from virtual_time import LoopTimes, run_virtually
 
 from ingest.frames import Frame
 from ingest.sight import Sight
+from ingest.ticker import Beat, live_items
 from ingest.watching import Status
 
 IDLE_MS = 200_000
@@ -84,3 +88,27 @@ def test_a_watch_of_nothing_that_is_served_sees_nothing(watch, sight):
     watch.clear()
     watch["resourceslices"] = status("unavailable", None)
     assert sight.problem() == "the cluster serves nothing that is watched"
+
+
+def test_no_tick_comes_before_the_first_list_of_everything_was_taken():
+    """The first list of a large cluster takes its time, and the others wait in the queue meanwhile."""
+
+    async def scene():
+        times = LoopTimes()
+        sight = Sight(lambda: {"pods": status(), "nodes": status()}, times, IDLE_MS)
+
+        async def frames():
+            for resource in ("pods", "nodes"):
+                await asyncio.sleep(6)
+                yield Frame(at_ms=times.now_ms(), resource=resource, type="LIST", object={}, place="watch")
+            await asyncio.sleep(60)
+
+        seen = []
+        async for item in live_items(frames(), times=times, watches=sight.heard):
+            seen.append("beat" if isinstance(item, Beat) else item.type)
+            if seen[-1] == "LIST":
+                await asyncio.sleep(20)
+            sight.took(item)
+        assert seen[:4] == ["LIST", "LIST", "TICK", "beat"]
+
+    run_virtually(scene())
