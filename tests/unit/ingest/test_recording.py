@@ -433,7 +433,8 @@ def test_corrupt_compressed_data_gives_what_is_before_and_one_parked(path, form)
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\n\n", b"  \r\n", gzip.compress(b"", mtime=0), zstandard.compress(b""), b"\xef\xbb\xbf"]
+    "content",
+    [b"", b"\n\n", b"  \r\n", gzip.compress(b"", mtime=0), zstandard.compress(b""), b"\xef\xbb\xbf"],
 )
 def test_an_empty_file_is_an_error(path, content):
     """A recorder that never wrote is not a quiet cluster."""
