@@ -1,0 +1,183 @@
+"""Consumption of a prepared log: the fold alone, a plain loop, the worker and Quix Streams, one after the other in every round.
+
+Every row is one process, gets a log of its own, written before it starts, and is measured from the first record to the last
+answer that the broker has. Ratios are taken inside a round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import msgspec
+from report import Goal, decimal, milli
+
+from .history import Log, log_of
+from .logs import fill, save
+from .measured import Measured
+from .services import ROOT, Services, environment
+
+#: Facts of one node in a record.
+SIZES: Final = (1, 10, 100)
+#: Row to whether it comes from Kafka.
+ROWS: Final = ("fold", "plain", "worker", "quix-whole", "quix-least")
+IN_PROCESS: Final = ("fold",)
+QUIX: Final = ROOT / ".cache" / "bench-quix" / "bin" / "python"
+#: A row of Quix that is not through by then is stopped: its rate does not change with the length of the log.
+QUIX_LIMIT_S: Final = 20
+_ROW_TIMEOUT_S: Final = 300
+#: What the worker must reach of the plain loop when records are batches, in thousandths.
+_LEAST_MILLI: Final = 600
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table: medians over the rounds."""
+
+    row: str
+    #: Facts in a record of words.
+    size: int
+    rounds: int
+    facts: int
+    records: int
+    facts_per_second: int
+    #: Distance of the slowest round from the fastest, of the median.
+    spread_percent: int
+    #: Rate over that of the plain loop on the same records, in thousandths; 0 without a plain loop.
+    plain_milli: int
+    processor_nanoseconds_per_fact: int
+    peak_bytes: int
+    decisions: int
+
+
+Results = dict[tuple[str, int], list[Measured]]
+
+
+def measure(
+    services: Services | None,
+    folder: Path,
+    *,
+    nodes: int,
+    words: int,
+    partitions: int,
+    rounds: int,
+    say: Callable[[str], None],
+) -> tuple[list[Line], list[Goal]]:
+    """Measure every row; without services only those that need none. Raises SystemExit when rows do not agree."""
+    logs = {size: log_of(nodes, words, partitions, size) for size in SIZES}
+    for size, log in logs.items():
+        save(folder / f"{size}.log", log)
+    rows = [row for row in ROWS if services is not None or row in IN_PROCESS]
+    if services is not None and not QUIX.exists():
+        say("Quix Streams is not installed: its rows are left out")
+        rows = [row for row in rows if not row.startswith("quix")]
+    results: Results = defaultdict(list)
+    for number in range(rounds):
+        for size, log in logs.items():
+            for row in rows:
+                measured = _run(row, size, log, folder, services, partitions)
+                results[row, size].append(measured)
+                say(f"  round {number + 1} {row:10} {size:>3}: {_rate(measured):>7} facts/s")
+    _require_alike(results)
+    lines = [_line(row, size, logs[size], results) for (row, size) in results]
+    return lines, _goals(results) if services is not None else []
+
+
+def _run(
+    row: str, size: int, log: Log, folder: Path, services: Services | None, partitions: int
+) -> Measured:
+    path = folder / f"{size}.log"
+    where = {"SICKBAY_KAFKA_PARTITIONS": f"{partitions}"}
+    if services is not None and row not in IN_PROCESS:
+        settings = services.installation()
+        asyncio.run(fill(settings, log.records))
+        where = environment(settings)
+    command = [sys.executable, "-m", "live.row", row, str(path), str(log.facts)]
+    if row.startswith("quix"):
+        state = row.partition("-")[2]
+        command = [str(QUIX), "-m", "live.quix_row", state, str(log.facts), f"{QUIX_LIMIT_S}"]
+    done = subprocess.run(  # noqa: S603 - an interpreter of this tree, a module of this tree
+        command, cwd=ROOT / "bench", env=where, stdout=subprocess.PIPE, check=False, timeout=_ROW_TIMEOUT_S
+    )
+    if done.returncode:
+        raise SystemExit(f"row {row} with {size} to a record failed, see above")
+    return msgspec.json.decode(done.stdout, type=Measured)
+
+
+def _require_alike(results: Results) -> None:
+    for size in SIZES:
+        found = {
+            msgspec.json.encode(m.decisions)
+            for (_, of), several in results.items()
+            for m in several
+            if of == size and m.whole
+        }
+        if len(found) > 1:
+            raise SystemExit(f"rows with {size} to a record do not decide the same: {sorted(found)}")
+
+
+def _rate(measured: Measured) -> int:
+    return measured.facts * 1_000_000_000 // measured.nanoseconds
+
+
+def _middle(values: Sequence[int]) -> int:
+    return int(median(map(Fraction, values)))
+
+
+def _ratio(results: Results, row: str, other: str, size: int) -> int:
+    """Return the rate of one row over that of another, in thousandths; 0 when one was not measured."""
+    pairs = zip(results.get((row, size), ()), results.get((other, size), ()), strict=False)
+    ratios = [milli(_rate(one), _rate(two)) for one, two in pairs]
+    return _middle(ratios) if ratios else 0
+
+
+def _line(row: str, size: int, log: Log, results: Results) -> Line:
+    several = results[row, size]
+    rates = [_rate(measured) for measured in several]
+    middle = _middle(rates)
+    return Line(
+        row=row,
+        size=size,
+        rounds=len(several),
+        facts=several[0].facts,
+        records=len(log.records),
+        facts_per_second=middle,
+        spread_percent=(max(rates) - min(rates)) * 100 // middle,
+        plain_milli=_ratio(results, row, "plain", size),
+        processor_nanoseconds_per_fact=_middle([m.processor_nanoseconds // m.facts for m in several]),
+        peak_bytes=max(m.peak_bytes for m in several),
+        decisions=sum(several[0].decisions.values()),
+    )
+
+
+def _goals(results: Results) -> list[Goal]:
+    goals = []
+    for size in SIZES:
+        if size > 1:
+            reached = _ratio(results, "worker", "plain", size)
+            goals.append(
+                Goal(
+                    goal=f"the worker, records of {size} facts, >= 0.6x the plain loop on the same records",
+                    reached=f"{decimal(reached)}x",
+                    met=reached >= _LEAST_MILLI,
+                )
+            )
+        ahead = _ratio(results, "worker", "quix-whole", size)
+        least = _ratio(results, "worker", "quix-least", size)
+        what = "single records" if size == 1 else f"records of {size} facts"
+        goals.append(
+            Goal(
+                goal=f"the worker, {what}, ahead of Quix Streams with the same fold and its state",
+                reached=f"{decimal(ahead)}x, and {decimal(least)}x of Quix that could not recover"
+                if ahead
+                else "Quix Streams could not be installed",
+                met=ahead > 1000,
+            )
+        )
+    return goals
