@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from sickbay.deadletters import DeadLetter
 from sickbay.facts import Fact
 
 
@@ -44,6 +45,10 @@ class FactLog(Protocol):
 
         Raises ServiceError or StoreError when that cannot be: nothing that was not acknowledged counts as told then.
         """
+        ...
+
+    async def park(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep what could not be used; the same letter again is the same letter. Raises what ``publish`` raises."""
         ...
 
     @property

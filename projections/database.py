@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from projections import postgresql, sqlite
 from projections.places import Place
-from sickbay.errors import StoreError
+from sickbay.errors import StoreError, UnavailableError
 
 Result = TypeVar("Result")
 
@@ -30,11 +30,11 @@ _PAUSE_MS: Final = 20
 _LOOK_PAUSE_MS: Final = 1_000
 
 
-class ConflictError(StoreError):
+class ConflictError(UnavailableError):
     """The server undid the transaction and asks for it again."""
 
 
-class CommitInDoubtError(StoreError):
+class CommitInDoubtError(UnavailableError):
     """The connection was lost while the transaction was committed, so it is there or it is not."""
 
 
@@ -106,7 +106,7 @@ def transacted(
         else:
             return result[0]
         time.sleep(attempt * _PAUSE_MS / 1000)
-    raise StoreError(
+    raise UnavailableError(
         f"{place}: the connection was lost at every one of {ATTEMPTS_MAX} commits; check the network and the server, then run"
         " again: nothing of the batch was written"
     )
@@ -163,7 +163,8 @@ def store_error(error: Exception, place: str) -> StoreError:
         )
     known = sqlite.words(cause) or postgresql.words(cause)
     if known is not None:
-        return StoreError(f"{place} {known} ({_told(error)})")
+        kind = UnavailableError if sqlite.is_passing(cause) or postgresql.is_passing(cause) else StoreError
+        return kind(f"{place} {known} ({_told(error)})")
     return StoreError(
         f"{place} cannot be used: {_told(error)}; check it with `sickbay verify`, or restore it from a copy"
     )

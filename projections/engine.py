@@ -8,7 +8,7 @@ in memory between two calls: other processes may write the other partitions of t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Self
 from sqlalchemy import Connection, Engine, Table, select, update
 
 from projections import custody, ledger, schema
+from projections.admission import fresh_records, require_continued
 from projections.chain import first_head, next_hash
 from projections.database import migrating, open_engine, reading, transacted, writing
 from projections.digest import digests, table_digest
@@ -31,14 +32,23 @@ from projections.log import (
     unknown_kinds,
 )
 from projections.places import Place, place_of
-from projections.records import OPENED_KINDS, LogRecord, ParkedItem, log_row, projected
+from projections.records import OPENED_KINDS, LogRecord, ParkedItem, log_row
 from projections.rows import insert_tuples, known_events, upsert
+from projections.sources import (
+    Follow,
+    Role,
+    Source,
+    follow_sources,
+    follows_kafka,
+    load_sources,
+    move_sources,
+    sources_reached,
+)
 from projections.tables import checkpoint, event_log, read_model, store_meta
-from sickbay.envelope import partition_of
 from sickbay.errors import StoreError
-from sickbay.topics import PARTITIONS_DEFAULT, broadcast_stream
+from sickbay.topics import PARTITIONS_DEFAULT
 
-#: Source of a store that follows no Kafka topic. One that does is named ``<cluster id>/<topic id>``.
+#: Source of a store that follows no Kafka topic. One that does is named ``kafka:<cluster id>/<topic id>``.
 EMBEDDED: Final = "embedded"
 
 #: Events read at a time by ``Store.read``: a few megabytes.
@@ -153,9 +163,13 @@ class Store:
         if meta is None:
             raise StoreError(f"{place} holds no events yet; `sickbay replay --db {place}` writes some")
         if source_id is not None and source_id != meta.source_id:
+            why = (
+                "the topic was made again, or this is another cluster; give the old cluster, or another database"
+                if follows_kafka(source_id) and follows_kafka(meta.source_id)
+                else "give another database"
+            )
             raise StoreError(
-                f"{place} follows the log {meta.source_id!r} and not {source_id!r}: its positions mean nothing there;"
-                " give another database"
+                f"{place} follows the log {meta.source_id!r} and not {source_id!r}: its positions mean nothing there; {why}"
             )
         if partitions is not None and partitions != meta.partition_count:
             raise StoreError(
@@ -185,6 +199,11 @@ class Store:
         with self.reading() as connection:
             return load_positions(connection)
 
+    def sources(self) -> dict[Source, tuple[str, int]]:
+        """Return identity and next offset of every partition of a topic that is followed."""
+        with self.reading() as connection:
+            return load_sources(connection)
+
     def read(self, partition: int, from_offset: int = 0, limit: int | None = None) -> Iterator[LogRecord]:
         """Yield the events of a partition from an offset on, in order, ``limit`` at most.
 
@@ -205,32 +224,71 @@ class Store:
             from_offset = page[-1].offset + 1
             left = None if left is None else left - len(page)
 
+    def held(self, event_ids: Mapping[int, Sequence[str]]) -> set[str]:
+        """Return those of some events, by partition, that the log holds already."""
+        with self.reading() as connection:
+            return {
+                event_id
+                for partition, ids in event_ids.items()
+                for event_id in known_events(connection, event_log, partition, ids)
+            }
+
     def digests(self) -> dict[str, str]:
         """Return table -> digest of the log, the positions and the live rows of every read model."""
+        return self.digests_and_positions()[0]
+
+    def digests_and_positions(self) -> tuple[dict[str, str], dict[int, Position]]:
+        """Return the digests and the positions of one moment, so that a live store can be compared as it stood then (S20)."""
         with self.reading() as connection:
             result = {table.name: table_digest(connection, table) for table in (event_log, checkpoint)}
             for projection in self.projections:
                 result |= digests(connection, projection.tables, live_generation(connection, projection.name))
-        return result
+            return result, load_positions(connection)
 
     # --- writing ---
 
-    def write(self, records: Sequence[LogRecord], *, park: Sequence[ParkedItem] = ()) -> Written:
+    def follow(self, identities: Mapping[Role, str], sources: Iterable[Source]) -> dict[Source, int]:
+        """Return where each partition of a topic is to be read from; ``identities`` are those of the topics now.
+
+        Raises StoreError for a topic that is not the one followed before (T4).
+        """
+        sources = list(sources)
+        return transacted(
+            self.engine,
+            self.place,
+            lambda connection: follow_sources(connection, self.place, identities, sources),
+            lambda _connection, _result: False,  # following again is following once
+        )
+
+    def write(
+        self,
+        records: Sequence[LogRecord],
+        *,
+        park: Sequence[ParkedItem] = (),
+        follows: Sequence[Follow] = (),
+    ) -> Written:
         """Write a batch, its read models and the positions in one transaction.
 
         Records of one partition must come in order of offset; gaps are allowed. What stands before the checkpoint is skipped.
         A record without ``chain`` is chained here, and a repeat of an event is then skipped too; a record with ``chain`` must
-        fit the head, so a repeat or a second writer is refused. Raises StoreError, and CodecError for an event that read
-        models need and this build cannot read; nothing is written then.
+        fit the head, so a repeat or a second writer is refused. With ``follows``, all of it is refused with FencedError when a
+        topic's position is not where they say, and it moves with the rows; there may be no rows. Raises StoreError, and
+        CodecError for an event that read models need and this build cannot read; nothing is written then.
         """
         numbers = {record.partition for record in records if 0 <= record.partition < self.partitions}
 
         def work(connection: Connection) -> tuple[Written, dict[int, Position]]:
-            return self._write(connection, records, park, lock_positions(connection, numbers))
+            move_sources(connection, self.place, follows)
+            positions = lock_positions(connection, numbers)
+            if follows:
+                require_continued(self.place, records, positions)
+            return self._write(connection, records, park, positions)
 
         def landed(connection: Connection, result: tuple[Written, dict[int, Position]]) -> bool:
             moved = result[1]
-            return bool(moved) and reached(connection, moved)
+            if follows and not sources_reached(connection, follows):
+                return False
+            return bool(moved or follows) and (not moved or reached(connection, moved))
 
         written, _ = transacted(self.engine, self.place, work, landed)
         return written
@@ -243,7 +301,7 @@ class Store:
         positions: dict[int, Position],
     ) -> tuple[Written, dict[int, Position]]:
         """Write a batch and return, beside what it came to, the positions that it moved."""
-        fresh = self._fresh(records, positions)
+        fresh = fresh_records(self.place, self.partitions, self._opened_kinds, records, positions)
         skipped = len(records) - len(fresh)
         kept = self._link(connection, fresh, positions)
         insert_tuples(connection, event_log, [log_row(record, record.chain) for record in kept])
@@ -278,45 +336,6 @@ class Store:
                 self.place,
                 lambda connection: park_items(connection, items),
                 lambda _connection, _result: False,  # parking again is parking once
-            )
-
-    def _fresh(self, records: Sequence[LogRecord], positions: dict[int, Position]) -> list[LogRecord]:
-        """Return the records at or after the checkpoints, checked for order and decoded where somebody needs it."""
-        fresh: list[LogRecord] = []
-        last: dict[int, int] = {}
-        for record in records:
-            partition, offset, envelope, *_ = record
-            if not 0 <= partition < self.partitions:
-                raise StoreError(
-                    f"event {envelope.event_id}: partition {partition} does not exist, {self.place} has"
-                    f" {self.partitions}; use the partition count of the store"
-                )
-            if offset <= last.get(partition, -1):
-                raise StoreError(
-                    f"event {envelope.event_id}: offset {offset} of partition {partition} follows {last[partition]};"
-                    " give records in the order of the log"
-                )
-            last[partition] = offset
-            if partition in positions and offset < positions[partition].next_offset:
-                continue
-            if envelope.kind in self._opened_kinds:
-                self._require_partition(record)
-                event = projected(record)
-                fresh.append(LogRecord(partition, offset, envelope, record.data, record.chain, event))
-            else:
-                fresh.append(record)
-        return fresh
-
-    def _require_partition(self, record: LogRecord) -> None:
-        """Refuse an event in a partition that is not its node's: two writers would meet in one row."""
-        stream = record.envelope.stream_id
-        if not stream or stream == broadcast_stream(record.partition):
-            return
-        right = partition_of(stream, self.partitions)
-        if right != record.partition:
-            raise StoreError(
-                f"event {record.envelope.event_id} of {stream!r} stands in partition {record.partition} and belongs to {right}"
-                f" of {self.partitions}; the log was written with another partition count, replay it into a new database"
             )
 
     def _link(

@@ -93,6 +93,8 @@ _UNREACHED: Final = (
     (r"starting up|shutting down|recovery mode", "57P"),
 )
 _LOST: Final = "cannot be reached; check host, port and that the server runs, then run again: what is there is not written twice"
+#: Beginnings of states that pass: lost, full, out of something, locked, cancelled, going down, and a primary that is not one yet.
+_PASSING: Final = ("08", "25006", "53", "55P03", "57014", "57P", "25P03")
 #: States after which the whole transaction may be tried again: a failed serialization, a deadlock.
 _REPEATABLE: Final = frozenset({"40001", "40P01"})
 
@@ -229,6 +231,14 @@ def words(cause: Any) -> str | None:
         if state.startswith(prefix):
             return remedy
     return _LOST if state.startswith("08") or (_is_operational(cause) and not cause.sqlstate) else None
+
+
+def is_passing(cause: Any) -> bool:
+    """Return whether the same may do a little later: the server cannot be reached, is busy, starts or stops."""
+    if not hasattr(cause, "sqlstate"):
+        return False
+    state = cause.sqlstate or _state_of(str(cause))
+    return state.startswith(_PASSING) or (_is_operational(cause) and not state)
 
 
 def _is_operational(cause: object) -> bool:

@@ -136,3 +136,8 @@ def words(cause: Any) -> str | None:
     """Return what a driver's error means and what to do, ``None`` when there is no better word than the driver's."""
     name = getattr(cause, "sqlite_errorname", "")
     return next((remedy for prefix, remedy in _REMEDIES if name.startswith(prefix)), None)
+
+
+def is_passing(cause: Any) -> bool:
+    """Return whether the same may do a little later: another process has the file."""
+    return str(getattr(cause, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))

@@ -105,6 +105,18 @@ checkpoint: Final = _table(
     _number("newest_ms"),
 )
 
+#: How far each partition of each Kafka topic was read, for a store that follows one; moved with the rows that it led to.
+source_position: Final = _table(
+    "source_position",
+    #: ``facts``, ``decisions`` or ``parked``, whatever the topic is called.
+    _text("topic", key=True),
+    _number("partition_number", key=True),
+    #: ``<cluster id>/<topic id>``: of a topic that was made again the offsets mean nothing.
+    _text("topic_identity"),
+    _number("next_offset"),
+    CheckConstraint("next_offset >= 0", name="offset_counts"),
+)
+
 #: One row that says whose store this is.
 store_meta: Final = _table(
     "store_meta",

@@ -8,8 +8,11 @@ SickbayError
 │   └── ObjectError           a Kubernetes object that cannot be decoded
 ├── CodecError            stored bytes that cannot become an event
 │   ├── UnknownEventError     a kind that this build does not know
-│   └── UnsupportedSchemaError  a schema version newer than this build
+│   ├── UnsupportedSchemaError  a schema version newer than this build
+│   └── MergeError            facts and answers in Kafka that do not belong together
 ├── StoreError            the database cannot be used (missing, read-only, full, other schema)
+│   ├── UnavailableError      not now: it went away, is locked or is busy; the same again may do
+│   └── FencedError           another projector moved the position that this one writes from
 ├── ServiceError          Kafka or the API server cannot be reached, refuses, or is not as it must be
 ├── VerifyError           the log and what was derived from it disagree
 └── NotFoundError         a device, episode or view that does not exist
@@ -62,10 +65,22 @@ class UnsupportedSchemaError(CodecError):
     """An event written by a newer build; read it with that build."""
 
 
+class MergeError(CodecError):
+    """Facts and answers in Kafka that do not belong together."""
+
+
 class StoreError(SickbayError):
     """The database cannot be used."""
 
     exit_code = 5
+
+
+class UnavailableError(StoreError):
+    """The database went away, is locked or is busy: the same again, a little later, may do."""
+
+
+class FencedError(StoreError):
+    """Another projector moved the position that this one writes from; nothing was written."""
 
 
 class ServiceError(SickbayError):

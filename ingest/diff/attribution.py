@@ -7,6 +7,7 @@ usually the first CDI id and embeds a claim's uid instead of the device (referen
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -61,14 +62,14 @@ class Subject(msgspec.Struct, frozen=True):
     physical_id: str | None = None
 
 
-def claim_of(report: DeviceReport) -> tuple[str, str] | None:
-    """Return the claim's name and the request of a DRA report, ``None`` for a device plugin's.
+def claim_of(name: str) -> tuple[str, str] | None:
+    """Return the claim's name and the request of a DRA report of that ``name``, ``None`` for a device plugin's.
 
     Only the name of the status entry tells the two apart: a plugin's ids may look like anything.
     """
-    if not report.name.startswith(_CLAIM):
+    if not name.startswith(_CLAIM):
         return None
-    claim, _, request = report.name.removeprefix(_CLAIM).partition("/")
+    claim, _, request = name.removeprefix(_CLAIM).partition("/")
     return claim, request
 
 
@@ -115,6 +116,35 @@ def _matching(resource_id: str, claim_uid: str, chosen: dict[str, Held]) -> str:
     if not exact:
         exact = [key for key, held in chosen.items() if cdi_name.endswith(f"-{held.device}")]
     return exact[0] if len(exact) == 1 else ""
+
+
+def spoken_of(words: Mapping[str, Word]) -> dict[str, tuple[str, tuple[Held, ...]]]:
+    """Return, by pod-local claim name, the devices that DRA words were joined to through an allocation.
+
+    The claim's own name stands beside them where a word tells it, else "".
+    """
+    names: dict[str, str] = {}
+    found: dict[str, set[Held]] = {}
+    for device_id, word in words.items():
+        parsed = claim_of(word.reported_as)
+        if parsed is None:
+            continue
+        local, request = parsed
+        devices: tuple[str, ...] = (device_id,)
+        if device_id.startswith(UNATTRIBUTED):
+            devices = word.candidates
+            if devices:
+                names[local] = device_id.split("/", 2)[1]
+        found.setdefault(local, set()).update(_held(device, request) for device in devices)
+    return {local: (names.get(local, ""), tuple(sorted(held))) for local, held in found.items() if held}
+
+
+def _held(device_id: str, request: str) -> Held:
+    # dra:<driver>/<pool>/<device>: only the pool may hold a slash.
+    driver, _, rest = device_id.removeprefix("dra:").partition("/")
+    pool, _, device = rest.rpartition("/")
+    base, _, sub = request.partition("/")
+    return Held(device_id, driver, pool, device, base, sub, admin=False)
 
 
 def merge(reports: list[DeviceReport], subject: Subject) -> Word:

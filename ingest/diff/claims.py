@@ -7,14 +7,23 @@ version. A device that was placed once stays placed for that claim, even if its 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 import msgspec
 
 from ingest.diff.attribution import Allocation, Held
 from ingest.diff.known import Collection, Known, Moment, Version
-from ingest.diff.pools import PoolKey, SliceCollection
-from ingest.observe.claims import ClaimObservation, claim_fingerprint, observe_claim
+from ingest.diff.pool_state import PoolKey
+from ingest.diff.pools import SliceCollection
+from ingest.diff.recalling import Told, by_age, newest_version, of_type, version_of
+from ingest.observe.claims import (
+    ClaimObservation,
+    claim_fingerprint,
+    consuming_pods,
+    observe_claim,
+    result_order,
+)
 from ingest.observe.fields import Identity, fingerprint
 from sickbay.facts import AllocationResult, ClaimGone, ClaimObserved, Fact
 
@@ -67,6 +76,8 @@ class ClaimCollection(Collection[KnownClaim, ClaimObservation]):
         self.touched_names: dict[tuple[str, str], None] = {}
         self._unplaced: dict[PoolKey, set[str]] = {}
         self._departed: dict[tuple[str, str], KnownClaim] = {}
+        #: Uid of a recalled claim to what each node was told of it, as digests; until it is read.
+        self._told: dict[str, dict[str, bytes]] = {}
 
     def fingerprint(self, obj: dict[str, Any]) -> bytes:
         return claim_fingerprint(obj)
@@ -94,6 +105,26 @@ class ClaimCollection(Collection[KnownClaim, ClaimObservation]):
             }
         )
 
+    def recall(self, told: Told) -> None:
+        for uid, facts in by_age(told.claims):
+            live = of_type(facts, ClaimObserved)
+            allocated = of_type(told.allocated.get(uid, {}), ClaimObserved)
+            version = newest_version(facts)
+            if not live:
+                self._remember_gone(uid, version)
+            if not (live or allocated):
+                continue
+            known = _recalled(live or allocated[:1], version, allocated)
+            if not live:
+                self._depart(known)
+                continue
+            self._told[uid] = _digests(live)
+            if "" in known.nodes:
+                # it waits for slices, as it did
+                self._groups(known, _decode(known.body))
+            self._remember(known)
+            self._link(known)
+
     def insert(
         self, identity: Identity, mark: bytes, seen: ClaimObservation, moment: Moment, out: list[Fact]
     ) -> KnownClaim:
@@ -111,23 +142,24 @@ class ClaimCollection(Collection[KnownClaim, ClaimObservation]):
         fact = seen.fact
         content = _content(fact)
         digest = fingerprint((msgspec.Raw(content), seen.selector_node))
-        fresh = digest != known.digest
-        known.digest, known.body = digest, content
-        if fresh:
-            known.told = known.version
+        told = self._told.pop(known.uid, None) if self._told else None
         known.selector_node, known.deletion_ms = seen.selector_node, fact.deletion_requested_at_ms
         known.extended, known.pod_claim_name = fact.extended_resource, seen.pod_claim_name
         before = (known.allocation, known.consumer_pods, known.owner_pod)
         self._unlink(known)
         known.consumer_pods, known.owner_pod = seen.consumer_pods, seen.owner_pod
-        for pod_uid in _pods(known):
-            self.by_pod.setdefault(pod_uid, set()).add(known.uid)
+        self._link(known)
         if fact.results:
             known.allocation = _allocation(fact)
         held = {result.device_id for result in fact.results}
         known.placed = {device_id: node for device_id, node in known.placed.items() if device_id in held}
+        fresh = digest != known.digest if told is None else self._differs(known, fact, told)
+        known.digest, known.body = digest, content
+        if fresh:
+            known.told = known.version
         self._charge(known, fact, moment.at_ms, out, fresh=fresh)
-        if before != (known.allocation, known.consumer_pods, known.owner_pod):
+        # what a recalled claim was made for is known only now
+        if told is not None or before != (known.allocation, known.consumer_pods, known.owner_pod):
             self.touched.update(dict.fromkeys(sorted({*before[1], before[2], *_pods(known)} - {""})))
             self.touched_names[known.namespace, known.name] = None
 
@@ -135,23 +167,31 @@ class ClaimCollection(Collection[KnownClaim, ClaimObservation]):
         self, known: KnownClaim, fact: ClaimObserved, at_ms: int, out: list[Fact], *, fresh: bool
     ) -> None:
         """Emit the claim on the nodes it is charged to, and its end on those it has left."""
-        groups = self._groups(known, fact)
-        nodes = tuple(sorted(groups))
-        out.extend(_gone(known, node, at_ms, known.version) for node in known.nodes if node not in groups)
+        parts = self._parts(known, fact)
+        out.extend(_gone(known, node, at_ms, known.version) for node in known.nodes if node not in parts)
         out.extend(
-            msgspec.structs.replace(
-                fact,
-                node=node,
-                observed_at_ms=at_ms,
-                epoch=known.epoch,
-                rv=known.rv,
-                results=groups[node],
-                spans_nodes=len(groups) > 1,
-            )
-            for node in nodes
+            msgspec.structs.replace(part, observed_at_ms=at_ms, epoch=known.epoch, rv=known.rv)
+            for node, part in parts.items()
             if fresh or node not in known.nodes
         )
-        known.nodes = nodes
+        known.nodes = tuple(parts)
+        if known.uid in self._told:
+            self._told[known.uid] = _digests(parts.values())
+
+    def _differs(self, known: KnownClaim, fact: ClaimObserved, told: dict[str, bytes]) -> bool:
+        """Whether a node was told something else of a recalled claim than what its first reading says."""
+        if known.selector_node and known.selector_node in told:
+            known.placed = {}
+        says = _digests(self._parts(known, fact).values())
+        return any(says[node] != told[node] for node in says.keys() & told.keys())
+
+    def _parts(self, known: KnownClaim, fact: ClaimObserved) -> dict[str, ClaimObserved]:
+        """Return what each node is told, by node."""
+        groups = self._groups(known, fact)
+        return {
+            node: msgspec.structs.replace(fact, node=node, results=groups[node], spans_nodes=len(groups) > 1)
+            for node in sorted(groups)
+        }
 
     def _groups(
         self, known: KnownClaim, fact: ClaimObserved, *, wait: bool = True
@@ -228,15 +268,23 @@ class ClaimCollection(Collection[KnownClaim, ClaimObservation]):
             _gone(known, node, moment.at_ms, version, final=final, after=after) for node in known.nodes
         )
         self._unlink(known)
+        self._told.pop(known.uid, None)
         for held in known.allocation.devices if known.allocation else ():
             waiting = self._unplaced.get((held.driver, held.pool))
             if waiting is not None:
                 waiting.discard(known.uid)
                 if not waiting:
                     del self._unplaced[held.driver, held.pool]
+        self._depart(known)
+
+    def _depart(self, known: KnownClaim) -> None:
         self._departed[known.namespace, known.name] = known
         if len(self._departed) > _DEPARTED_MAX:
             del self._departed[next(iter(self._departed))]
+
+    def _link(self, known: KnownClaim) -> None:
+        for pod_uid in _pods(known):
+            self.by_pod.setdefault(pod_uid, set()).add(known.uid)
 
     def _unlink(self, known: KnownClaim) -> None:
         for pod_uid in _pods(known):
@@ -245,6 +293,32 @@ class ClaimCollection(Collection[KnownClaim, ClaimObservation]):
                 claims.discard(known.uid)
                 if not claims:
                     del self.by_pod[pod_uid]
+
+
+def _recalled(told: list[ClaimObserved], version: Version, allocated: list[ClaimObserved]) -> KnownClaim:
+    """Return a claim as it was ``told`` to the nodes that it is charged to; ``allocated`` is how it last held something."""
+    fact = told[0]
+    known = KnownClaim(Identity(fact.claim_uid, fact.namespace, fact.claim, version[1]), version[0], b"")
+    known.body = _content(msgspec.structs.replace(fact, node="", spans_nodes=False, results=_results(told)))
+    known.told = min(map(version_of, told))
+    if allocated:
+        known.allocation = _allocation(msgspec.structs.replace(fact, results=_results(allocated)))
+    kind, _, owner_uid = fact.owner.partition("/")
+    known.owner_pod = owner_uid if kind == "Pod" else ""
+    known.consumer_pods = consuming_pods(fact.consumers)
+    known.extended, known.deletion_ms = fact.extended_resource, fact.deletion_requested_at_ms
+    known.placed = {result.device_id: part.node for part in told for result in part.results if part.node}
+    known.nodes = tuple(sorted(part.node for part in told))
+    return known
+
+
+def _digests(parts: Iterable[ClaimObserved]) -> dict[str, bytes]:
+    """Return what each node is told as a digest, without time and version."""
+    return {part.node: fingerprint((msgspec.Raw(_content(part)),)) for part in parts}
+
+
+def _results(parts: list[ClaimObserved]) -> tuple[AllocationResult, ...]:
+    return tuple(sorted((result for part in parts for result in part.results), key=result_order))
 
 
 def _pods(known: KnownClaim) -> set[str]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from ingest.diff.recalling import Told
 from ingest.observe.fields import Identity, read_identity
 from sickbay.facts import Fact
 
@@ -69,6 +70,13 @@ class _Gone(msgspec.Struct, frozen=True, gc=False):
     epoch: int
     rv: int
     seen: tuple[int, ...]
+    #: Known by what was told: a claim that left one node, or a Pod that was bound, was told gone there under a version that it
+    #: still has, and a stop may have cut off the rest. So what is read at that very version is alive.
+    recalled: bool = False
+
+    def covers(self, version: Version) -> bool:
+        """Whether the object was gone under that version."""
+        return version < (self.epoch, self.rv) or (version == (self.epoch, self.rv) and not self.recalled)
 
 
 K = TypeVar("K", bound=Known)
@@ -90,6 +98,8 @@ class Collection(ABC, Generic[K, Seen]):
         #: Paths of fields that nobody reads; the mirror counts and empties it.
         self.unread: list[str] = []
         self._gone: dict[str, _Gone] = {}
+        #: Uids of objects that are known by what was told of them and were not read yet.
+        self._recalled: set[str] = set()
 
     @abstractmethod
     def fingerprint(self, obj: dict[str, Any]) -> bytes:
@@ -129,6 +139,13 @@ class Collection(ABC, Generic[K, Seen]):
     ) -> None:
         """Emit the end of an object; ``seen`` is its final state when there is one."""
 
+    @abstractmethod
+    def recall(self, told: Told) -> None:
+        """Know again what was told; called before the first frame."""
+
+    def listed(self) -> None:
+        """Every object of a complete LIST was applied; called before ``settle``."""
+
     def settle(self, moment: Moment, out: list[Fact]) -> None:
         """Emit what follows from all objects of a frame together; called once after each frame."""
 
@@ -142,12 +159,13 @@ class Collection(ABC, Generic[K, Seen]):
         if known is None:
             return self._put_new(obj, identity, moment, out)
         version = (moment.epoch, identity.rv)
-        if version > (known.epoch, known.rv):
+        if version > (known.epoch, known.rv) or (version == known.version and known.uid in self._recalled):
             mark = self.fingerprint(obj)
             if mark == known.mark:
                 known.advance(*version)
                 return "same"
             seen = self.observe(obj, moment)
+            self._recalled.discard(known.uid)
             known.advance(*version)
             known.mark = mark
             return "changed" if self.change(known, seen, moment, out) else "same"
@@ -161,12 +179,13 @@ class Collection(ABC, Generic[K, Seen]):
     def _put_new(self, obj: dict[str, Any], identity: Identity, moment: Moment, out: list[Fact]) -> Outcome:
         version = (moment.epoch, identity.rv)
         gone = self._gone.get(identity.uid)
-        if gone is not None and version <= (gone.epoch, gone.rv):
+        if gone is not None and gone.covers(version):
             if identity.rv == gone.rv or identity.rv in gone.seen:
                 return "same"
             self.fingerprint(obj)
             self.late(None, self.observe(obj, moment), moment, (gone.epoch, gone.rv), out)
-            self._gone[identity.uid] = _Gone(gone.epoch, gone.rv, (identity.rv, *gone.seen)[-_SEEN_MAX:])
+            seen_before = (identity.rv, *gone.seen)[-_SEEN_MAX:]
+            self._gone[identity.uid] = msgspec.structs.replace(gone, seen=seen_before)
             return "late"
         mark, seen = self.fingerprint(obj), self.observe(obj, moment)
         other = self.by_name.get((identity.namespace, identity.name))
@@ -207,12 +226,23 @@ class Collection(ABC, Generic[K, Seen]):
         self, known: K, seen: Seen | None, version: Version, moment: Moment, out: list[Fact], *, final: bool
     ) -> None:
         self.end(known, seen, version, moment, out, final=final)
+        self._recalled.discard(known.uid)
         del self.by_uid[known.uid]
         if self.by_name.get((known.namespace, known.name)) is known:
             del self.by_name[known.namespace, known.name]
         self._bury(known.uid, version, (*known.seen, known.rv)[-_SEEN_MAX:])
 
-    def _bury(self, uid: str, version: Version, seen: tuple[int, ...]) -> None:
-        self._gone[uid] = _Gone(*version, seen)
+    def _bury(self, uid: str, version: Version, seen: tuple[int, ...], *, recalled: bool = False) -> None:
+        self._gone[uid] = _Gone(*version, seen, recalled)
         if len(self._gone) > _GONE_MAX:
             del self._gone[next(iter(self._gone))]
+
+    def _remember(self, known: K) -> None:
+        """Know an object by what was told of it; call it for older versions first, so that a name is the newest's."""
+        self.by_uid[known.uid] = known
+        self.by_name[known.namespace, known.name] = known
+        self._recalled.add(known.uid)
+
+    def _remember_gone(self, uid: str, version: Version) -> None:
+        """Bury what was told to be gone under ``version``."""
+        self._bury(uid, version, (), recalled=True)

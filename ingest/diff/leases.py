@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from ingest.diff.known import Moment, Outcome
+from ingest.diff.recalling import Told
 from ingest.observe.nodes import observe_lease
 from sickbay.facts import Fact, NodeLeaseLapsed, NodeLeaseResumed
 
@@ -22,6 +23,7 @@ GAP_MAX_MS: Final = 15_000
 
 
 class _Lease(msgspec.Struct):
+    #: Empty when it is known by what was told of it and was not read yet.
     uid: str
     epoch: int
     rv: int
@@ -43,6 +45,14 @@ class LeaseCollection:
 
     def __len__(self) -> int:
         return len(self._leases)
+
+    def recall(self, told: Told) -> None:
+        """Know again who has gone silent; the first LIST tells of the others."""
+        for name, fact in told.leases.items():
+            if isinstance(fact, NodeLeaseLapsed):
+                self._leases[name] = _Lease(
+                    "", fact.epoch, fact.rv, fact.lease_ms, fact.last_renewal_at_ms, None, lapsed=True
+                )
 
     def sight(self, at_ms: int) -> None:
         """Let the time between two frames pass; a clock that stepped back counts as no time."""
@@ -70,6 +80,8 @@ class LeaseCollection:
         name, version = identity.name, (moment.epoch, identity.rv)
         known = self._leases.get(name)
         if known is not None and version <= (known.epoch, known.rv):
+            # the fact of a lapse does not carry it
+            known.uid = known.uid or identity.uid
             return "same"
         vouches = seen.renewed_at_ms is not None
         lapsed = known is not None and known.lapsed

@@ -7,18 +7,20 @@ its place and never stops the rest. It must do no I/O, read no clock and know no
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from ingest.diff.claims import ClaimCollection
+from ingest.diff.items import names_of, rv_of, shown, uid_of
 from ingest.diff.known import Collection, Known, Moment
 from ingest.diff.leases import LeaseCollection
 from ingest.diff.nodes import NodeCollection
 from ingest.diff.pods import PodCollection
 from ingest.diff.pools import SliceCollection
+from ingest.diff.recalling import Told
 from ingest.frames import RESOURCES, Frame, Parked, Unread
 from ingest.observe.fields import read_resource_version
 from sickbay.errors import ObjectError
@@ -29,7 +31,6 @@ from sickbay.policy import ReadingPolicy
 _PARKED_MAX: Final = 10_000
 #: Different names that each counter tells apart; the rest share one.
 _COUNTED_MAX: Final = 1_000
-_RAW_MAX: Final = 4_096
 _OTHERS: Final = "(others)"
 
 
@@ -62,6 +63,7 @@ class Mirror:
             "nodes": NodeCollection(reading),
         }
         self._clocks = {resource: _Clock() for resource in RESOURCES}
+        self._begun = False
         self._ticked_ms = 0
         self._parked: list[Parked] = []
         #: Frames of resources that are not read, by name.
@@ -75,6 +77,29 @@ class Mirror:
     def waiting_pods(self) -> int:
         """Pods with words that wait for their claim."""
         return len(self._pods.words.waiting)
+
+    def recall(self, facts: Iterable[Fact], heard_ms: int | None) -> None:
+        """Know again what was told before a restart; call it once, before the first frame.
+
+        ``facts`` hold at least the newest fact of every subject on every node, in any order; the newest by ``(epoch, rv)``
+        counts, of equal versions the last given. ``heard_ms`` is when the cluster was last heard of, ``None`` when only the
+        facts tell. The first LIST of each resource then ends a gap from there, and emits what changed meanwhile; until it is
+        read, each object is only what was told of it. ``ingest.diff.recalling`` says what a restart still loses. Raises
+        ValueError when a frame was applied already.
+        """
+        if self._begun:
+            raise ValueError("recall what was told before the first frame is applied")
+        told = Told(facts)
+        for resource, heard in told.heard.items():
+            clock = self._clocks.get(resource)
+            if clock is not None:
+                clock.epoch, clock.rv = heard.epoch, heard.rv
+                clock.heard_ms = heard.at_ms if heard_ms is None else heard_ms
+                clock.gap = (clock.heard_ms, clock.rv)
+        # a claim is where its devices are, and a word is joined through its claim
+        for resource in ("resourceslices", "resourceclaims", "pods", "nodes"):
+            self._collections[resource].recall(told)
+        self._leases.recall(told)
 
     def drain_parked(self) -> list[Parked]:
         """Return what could not be used since the last call."""
@@ -116,6 +141,7 @@ class Mirror:
         return out
 
     def _sight(self, at_ms: int) -> None:
+        self._begun = True
         self._leases.sight(at_ms)
         self._pods.words.sighted_ms = self._leases.sighted_ms
 
@@ -159,7 +185,7 @@ class Mirror:
         clock.heard_ms = frame.at_ms
 
     def _event(self, frame: Frame, clock: _Clock, obj: dict[str, Any], out: list[Fact]) -> None:
-        rv = _version_of(obj)
+        rv = rv_of(obj)
         moment = Moment(
             frame.at_ms, clock.epoch, rv, frame.at_ms if clock.heard_ms is None else clock.heard_ms
         )
@@ -220,7 +246,7 @@ class Mirror:
             self._park(frame, f"LIST of {frame.resource}: items: expected a JSON list", obj)
             return
         stated = metadata.get("resourceVersion")
-        newest = max((_version_of(item) for item in items), default=0)
+        newest = max((rv_of(item) for item in items), default=0)
         if stated is None or stated == "":
             # kubectl's own List wrapper has no version. Its newest item may be older than what was seen, because the
             # newest object is gone; only an object that went backwards shows a restore.
@@ -272,12 +298,12 @@ class Mirror:
         removed = 0
         if frame.resource == "leases":
             if not partial:
-                removed = self._leases.keep_only({name for name, _ in map(_names, items) if name})
+                removed = self._leases.keep_only({name for name, _ in map(names_of, items) if name})
         elif not partial:
             collection = self._collections[frame.resource]
-            uids = {_uid(item) for item in items}
+            uids = {uid_of(item) for item in items}
             # An item that cannot be read is still there: its uid, or its name where it has none, keeps it.
-            unreadable = {_names(item) for item in items if not _uid(item)}
+            unreadable = {names_of(item) for item in items if not uid_of(item)}
             missing: list[Known] = [
                 known
                 for known in collection.by_uid.values()
@@ -286,6 +312,7 @@ class Mirror:
             for known in missing:
                 collection.vanish(known, moment, out)
             removed = len(missing)
+            collection.listed()
         for index, item in enumerate(items):
             outcome = self._one(frame, item, moment, out, f"{frame.place} items[{index}]")
             if outcome is not None:
@@ -298,8 +325,8 @@ class Mirror:
         if collection is None:
             return False
         for item in items:
-            known = collection.by_uid.get(_uid(item))
-            if known is not None and _version_of(item) < known.rv:
+            known = collection.by_uid.get(uid_of(item))
+            if known is not None and rv_of(item) < known.rv:
                 return True
         return False
 
@@ -349,47 +376,9 @@ class Mirror:
             self.parked_uncounted += 1
             return
         self._parked.append(
-            Parked(place=place or frame.place, reason=reason, raw=_shown(obj), at_ms=frame.at_ms)
+            Parked(place=place or frame.place, reason=reason, raw=shown(obj), at_ms=frame.at_ms)
         )
 
 
 def _count(counter: Counter[str], name: str) -> None:
     counter[name if name in counter or len(counter) < _COUNTED_MAX else _OTHERS] += 1
-
-
-def _metadata(item: Any) -> dict[str, Any]:
-    metadata = item.get("metadata") if isinstance(item, dict) else None
-    return metadata if isinstance(metadata, dict) else {}
-
-
-def _uid(item: Any) -> str:
-    uid = _metadata(item).get("uid")
-    return uid if isinstance(uid, str) else ""
-
-
-def _names(item: Any) -> tuple[str, str]:
-    """Return name and namespace of an item, "" where they cannot be read."""
-    metadata = _metadata(item)
-    name, namespace = metadata.get("name"), metadata.get("namespace")
-    return (name if isinstance(name, str) else "", namespace if isinstance(namespace, str) else "")
-
-
-def _version_of(item: Any) -> int:
-    """Return an item's version, 0 when it has none that can be read."""
-    try:
-        return read_resource_version(_metadata(item).get("resourceVersion"), "")
-    except ObjectError:
-        return 0
-
-
-def _shown(obj: Any) -> str:
-    """Return who the object is, as escaped JSON: its content may hold secrets and is not kept."""
-    if not isinstance(obj, dict):
-        return ""
-    metadata = _metadata(obj)
-    who = {
-        "apiVersion": obj.get("apiVersion"),
-        "kind": obj.get("kind"),
-        "metadata": {key: metadata.get(key) for key in ("namespace", "name", "uid", "resourceVersion")},
-    }
-    return json.dumps(who, ensure_ascii=True)[:_RAW_MAX]

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from ingest.diff.known import Collection, Known, Moment, Version
+from ingest.diff.recalling import Told, by_age, newest_version, of_type, version_of
 from ingest.observe.fields import Identity, fingerprint
 from ingest.observe.nodes import NodeObservation, node_fingerprint, observe_node
 from sickbay.facts import Fact, NodeGone, NodeObserved
@@ -56,10 +57,21 @@ class NodeCollection(Collection[KnownNode, NodeObservation]):
         del moment  # the fact holds it
         return self._take(known, seen, out)
 
+    def recall(self, told: Told) -> None:
+        for uid, facts in by_age(told.nodes):
+            version = newest_version(facts)
+            live = of_type(facts, NodeObserved)
+            if not live:
+                self._remember_gone(uid, version)
+                continue
+            known = KnownNode(Identity(uid, "", live[0].node, version[1]), version[0], b"")
+            known.digest, known.body = _content(live[0])
+            known.told = version_of(live[0])
+            self._remember(known)
+
     @staticmethod
     def _take(known: KnownNode, seen: NodeObservation, out: list[Fact]) -> bool:
-        content = _encode(msgspec.structs.replace(seen.fact, observed_at_ms=0, epoch=0, rv=0))
-        digest = fingerprint((msgspec.Raw(content),))
+        digest, content = _content(seen.fact)
         if digest == known.digest:
             return False
         known.digest, known.body, known.told = digest, content, known.version
@@ -102,6 +114,12 @@ class NodeCollection(Collection[KnownNode, NodeObservation]):
             name, uid = known.name, known.uid
         if uid:
             out.append(_gone(name, uid, version, moment.at_ms, after=None if final else moment.heard_ms))
+
+
+def _content(fact: NodeObserved) -> tuple[bytes, bytes]:
+    """Return what a Node says, without time and version, as a digest and in full."""
+    content = _encode(msgspec.structs.replace(fact, observed_at_ms=0, epoch=0, rv=0))
+    return fingerprint((msgspec.Raw(content),)), content
 
 
 def _gone(name: str, uid: str, version: Version, at_ms: int, *, after: int | None) -> NodeGone:

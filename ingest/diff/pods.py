@@ -8,10 +8,11 @@ import msgspec
 
 from ingest.diff.claims import ClaimCollection
 from ingest.diff.known import Collection, Moment, Version
+from ingest.diff.recalling import Told, by_age, newest_version, of_type
 from ingest.diff.words import KnownPod, Words, health
 from ingest.observe.fields import Identity, fingerprint
-from ingest.observe.pods import PodObservation, observe_pod, pod_fingerprint
-from sickbay.facts import Fact, PodGone
+from ingest.observe.pods import TERMINAL, PodObservation, observe_pod, pod_fingerprint
+from sickbay.facts import Fact, PodGone, PodObserved
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -26,12 +27,31 @@ class PodCollection(Collection[KnownPod, PodObservation]):
         self._claims = claims
         self.words = Words(claims)
         self._by_claim: dict[tuple[str, str], set[str]] = {}
+        #: Nodes that were never told that a recalled Pod left them, by its uid: the stop came between.
+        self._left: dict[str, tuple[str, ...]] = {}
 
     def fingerprint(self, obj: dict[str, Any]) -> bytes:
         return pod_fingerprint(obj)
 
     def observe(self, obj: dict[str, Any], moment: Moment) -> PodObservation:
         return observe_pod(obj, at_ms=moment.at_ms, epoch=moment.epoch)
+
+    def recall(self, told: Told) -> None:
+        for uid, facts in by_age(told.pods):
+            live = of_type(facts, PodObserved)
+            words = told.words.get(uid, {})
+            if not live:
+                self._remember_gone(uid, newest_version(facts))
+                continue
+            fact = live[0]
+            epoch, rv = max(newest_version(facts), newest_version(words))
+            known = KnownPod(Identity(uid, fact.namespace, fact.pod, rv), epoch, b"")
+            known.node, known.digest, known.told = fact.node, _digest(fact), (fact.epoch, fact.rv)
+            self._describe(known, fact)
+            self.words.recall(known, words, terminal=fact.phase in TERMINAL)
+            self._remember(known)
+            if len(live) > 1:
+                self._left[uid] = tuple(sorted(other.node for other in live[1:]))
 
     def insert(
         self, identity: Identity, mark: bytes, seen: PodObservation, moment: Moment, out: list[Fact]
@@ -43,6 +63,7 @@ class PodCollection(Collection[KnownPod, PodObservation]):
 
     def change(self, known: KnownPod, seen: PodObservation, moment: Moment, out: list[Fact]) -> bool:
         before = len(out)
+        self._leave(known, known.version, moment.at_ms, out)
         if known.node != seen.fact.node:
             # Bound now: the stream of the node it had, "" as a rule, must not keep it for ever.
             out.append(_gone(known, known.node, moment.at_ms, known.version, final=True))
@@ -52,16 +73,25 @@ class PodCollection(Collection[KnownPod, PodObservation]):
 
     def _take(self, known: KnownPod, seen: PodObservation, moment: Moment, out: list[Fact]) -> None:
         fact = seen.fact
-        content = msgspec.structs.replace(fact, observed_at_ms=0, epoch=0, rv=0)
-        digest = fingerprint((msgspec.Raw(_encode(content)),))
+        digest = _digest(fact)
         if digest != known.digest:
             known.digest, known.told = digest, known.version
             out.append(fact)
+        self._describe(known, fact)
+        self.problems += seen.unusable
+        self.words.hear(known, seen, moment.at_ms, out)
+
+    def _describe(self, known: KnownPod, fact: PodObserved) -> None:
         known.deletion_ms = fact.deletion_requested_at_ms
         known.claims, known.extended_claim = fact.claims, fact.extended_claim
         self._register(known)
-        self.problems += seen.unusable
-        self.words.hear(known, seen, moment.at_ms, out)
+
+    def _leave(self, known: KnownPod, version: Version, at_ms: int, out: list[Fact]) -> None:
+        """Tell the nodes that a recalled Pod left what the stop kept from them."""
+        out.extend(
+            _gone(known, node, at_ms, version, final=True)
+            for node in (self._left.pop(known.uid, ()) if self._left else ())
+        )
 
     def _register(self, known: KnownPod) -> None:
         """Let the Pod hear of the claims that it names."""
@@ -142,10 +172,16 @@ class PodCollection(Collection[KnownPod, PodObservation]):
             known = _stranger(seen, moment.epoch)
         if seen is not None:
             known.deletion_ms = seen.fact.deletion_requested_at_ms
+        self._leave(known, version, moment.at_ms, out)
         self.words.end(known, seen, version, moment.at_ms, out)
         self._unregister(known)
         after = None if final else moment.heard_ms
         out.append(_gone(known, known.node, moment.at_ms, version, final=final, after=after))
+
+
+def _digest(fact: PodObserved) -> bytes:
+    content = msgspec.structs.replace(fact, observed_at_ms=0, epoch=0, rv=0)
+    return fingerprint((msgspec.Raw(_encode(content)),))
 
 
 def _stranger(seen: PodObservation, epoch: int) -> KnownPod:

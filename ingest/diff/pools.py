@@ -9,77 +9,19 @@ generation stays effective with all its devices. Arrival order must not matter.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final
 
 import msgspec
 
-from ingest.diff.known import Collection, Known, Moment, Version
-from ingest.observe.devices import DeviceObservation
+from ingest.diff.known import Collection, Moment, Version
+from ingest.diff.pool_state import KnownSlice, Pool, PoolKey, Published, Record, recalled_pool, record_of
+from ingest.diff.recalling import Told
 from ingest.observe.fields import Identity
 from ingest.observe.slices import SliceObservation, observe_slice, slice_fingerprint
 from sickbay.facts import DevicePublished, DeviceWithdrawn, Fact, PoolObserved
 from sickbay.policy import ReadingPolicy
 
-#: ``(driver, pool name)``: two drivers may use one pool name.
-PoolKey: TypeAlias = tuple[str, str]
-Counters: TypeAlias = tuple[tuple[str, str, str], ...]
-
-_encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(DevicePublished).decode
-
-
-class _Record(msgspec.Struct, frozen=True):
-    """A device of a slice, compact: its content is kept as bytes and read again only when it is emitted."""
-
-    name: str
-    node: str
-    digest: bytes
-    body: bytes
-    parents: tuple[tuple[str, str], ...]
-    names: tuple[tuple[str, str], ...]
-    version: Version
-
-
-class _Published(msgspec.Struct, frozen=True):
-    """What was last emitted of a device."""
-
-    record: _Record
-    physical_id: str | None
-    version: Version
-
-
-class KnownSlice(Known):
-    """A slice as its pool needs it."""
-
-    __slots__ = ("counter_sets", "counters", "generation", "key", "node", "records", "slice_count", "wanted")
-
-    def __init__(self, identity: Identity, epoch: int, mark: bytes) -> None:
-        super().__init__(identity, epoch, mark)
-        self.key: PoolKey = ("", "")
-        self.generation = 0
-        self.slice_count = 0
-        self.node = ""
-        self.records: tuple[_Record, ...] = ()
-        self.counters: Counters = ()
-        self.counter_sets: tuple[str, ...] = ()
-        #: Counter that is consumed to the first device, by name, that does.
-        self.wanted: dict[tuple[str, str], str] = {}
-
-
-class _Pool:
-    """All slices of one pool, and what is effective of them."""
-
-    __slots__ = ("counters", "devices", "effective", "reported", "slices", "withdrawn")
-
-    def __init__(self) -> None:
-        self.slices: dict[str, KnownSlice] = {}
-        self.effective: int | None = None
-        self.devices: dict[str, _Published] = {}
-        self.counters: Counters = ()
-        #: Newest version under which a device was withdrawn: what comes back must be newer.
-        self.withdrawn: Version = (0, 0)
-        #: What each node was last told of the pool.
-        self.reported: dict[str, PoolObserved] = {}
 
 
 class SliceCollection(Collection[KnownSlice, SliceObservation]):
@@ -91,10 +33,12 @@ class SliceCollection(Collection[KnownSlice, SliceObservation]):
     def __init__(self, reading: ReadingPolicy) -> None:
         super().__init__()
         self._reading = reading
-        self._pools: dict[PoolKey, _Pool] = {}
+        self._pools: dict[PoolKey, Pool] = {}
         self._changed: dict[PoolKey, None] = {}
         #: Pools that gained slices or devices; claims may wait for them. The mirror empties it.
         self.grown: dict[PoolKey, None] = {}
+        #: Recalled pools whose slices no LIST has told yet.
+        self._unlisted: dict[PoolKey, None] = {}
 
     def fingerprint(self, obj: dict[str, Any]) -> bytes:
         return slice_fingerprint(obj)
@@ -116,6 +60,17 @@ class SliceCollection(Collection[KnownSlice, SliceObservation]):
         nodes = {known.node for known in pool.slices.values()}
         return nodes.pop() if len(nodes) == 1 else ""
 
+    def recall(self, told: Told) -> None:
+        for key in sorted(told.devices.keys() | told.pools.keys()):
+            pool = recalled_pool(told.devices.get(key, {}), told.pools.get(key, {}))
+            if pool is not None:
+                self._pools[key] = pool
+                self._unlisted[key] = None
+
+    def listed(self) -> None:
+        self._changed.update(self._unlisted)
+        self._unlisted = {}
+
     def insert(
         self, identity: Identity, mark: bytes, seen: SliceObservation, moment: Moment, out: list[Fact]
     ) -> KnownSlice:
@@ -135,12 +90,12 @@ class SliceCollection(Collection[KnownSlice, SliceObservation]):
         known.key = (seen.driver, seen.pool)
         known.generation, known.slice_count, known.node = seen.generation, seen.slice_count, seen.node
         known.counters, known.counter_sets = seen.counters, seen.counter_sets
-        known.records = tuple(_record(device, known.version) for device in seen.devices)
+        known.records = tuple(record_of(device, known.version) for device in seen.devices)
         known.wanted = {}
         for device in seen.devices:
             for counter_set, counter, _ in device.fact.consumes_counters:
                 known.wanted.setdefault((counter_set, counter), device.fact.device)
-        pool = self._pools.setdefault(known.key, _Pool())
+        pool = self._pools.setdefault(known.key, Pool())
         if known.uid not in pool.slices:
             pool.slices[known.uid] = known
             self.grown[known.key] = None
@@ -201,15 +156,19 @@ class SliceCollection(Collection[KnownSlice, SliceObservation]):
     def settle(self, moment: Moment, out: list[Fact]) -> None:
         changed, self._changed = self._changed, {}
         for key in changed:
-            self._evaluate(key, self._pools[key], moment, out)
+            # of a recalled pool nothing is gone before a LIST says so
+            if key not in self._unlisted:
+                self._evaluate(key, self._pools[key], moment, out)
 
-    def _evaluate(self, key: PoolKey, pool: _Pool, moment: Moment, out: list[Fact]) -> None:
+    def _evaluate(self, key: PoolKey, pool: Pool, moment: Moment, out: list[Fact]) -> None:
         newest = max((known.generation for known in pool.slices.values()), default=None)
         current = sorted(
             (known for known in pool.slices.values() if known.generation == newest),
             key=lambda known: known.name,
         )
         complete, reason = _judge(current)
+        strays, pool.strays = pool.strays, ()
+        out.extend(_withdrawn(key, stray, "generation", moment) for stray in strays)
         if not current:
             self._withdraw(key, pool, set(), "slice_deleted", moment, out)
             pool.effective, pool.counters = None, ()
@@ -224,27 +183,15 @@ class SliceCollection(Collection[KnownSlice, SliceObservation]):
             del self._pools[key]
 
     def _withdraw(
-        self, key: PoolKey, pool: _Pool, kept: set[str], reason: Any, moment: Moment, out: list[Fact]
+        self, key: PoolKey, pool: Pool, kept: set[str], reason: Any, moment: Moment, out: list[Fact]
     ) -> None:
         for name in sorted(set(pool.devices) - kept):
             published = pool.devices.pop(name)
             pool.withdrawn = (moment.epoch, moment.rv)
-            out.append(
-                DeviceWithdrawn(
-                    node=published.record.node,
-                    observed_at_ms=moment.at_ms,
-                    epoch=moment.epoch,
-                    rv=moment.rv,
-                    device_id=f"dra:{key[0]}/{key[1]}/{name}",
-                    driver=key[0],
-                    pool=key[1],
-                    device=name,
-                    reason=reason,
-                )
-            )
+            out.append(_withdrawn(key, published, reason, moment))
 
     def _publish(
-        self, key: PoolKey, pool: _Pool, records: dict[str, _Record], moment: Moment, out: list[Fact]
+        self, key: PoolKey, pool: Pool, records: dict[str, Record], moment: Moment, out: list[Fact]
     ) -> None:
         cards = _cards(records)
         for name in sorted(records):
@@ -263,7 +210,7 @@ class SliceCollection(Collection[KnownSlice, SliceObservation]):
                 self.grown[key] = None
             floor = max(pool.withdrawn, before.version if before else (0, 0))
             version = record.version if record.version > floor else (moment.epoch, moment.rv)
-            pool.devices[name] = _Published(record, physical_id, version)
+            pool.devices[name] = Published(record, physical_id, version)
             out.append(
                 msgspec.structs.replace(
                     _decode(record.body),
@@ -278,7 +225,7 @@ class SliceCollection(Collection[KnownSlice, SliceObservation]):
     def _report(
         self,
         key: PoolKey,
-        pool: _Pool,
+        pool: Pool,
         newest: int | None,
         current: list[KnownSlice],
         moment: Moment,
@@ -314,16 +261,17 @@ class SliceCollection(Collection[KnownSlice, SliceObservation]):
                 )
 
 
-def _record(device: DeviceObservation, version: Version) -> _Record:
-    fact = device.fact
-    return _Record(
-        name=fact.device,
-        node=fact.node,
-        digest=device.digest,
-        body=_encode(fact),
-        parents=device.parents,
-        names=device.names,
-        version=version,
+def _withdrawn(key: PoolKey, published: Published, reason: Any, moment: Moment) -> DeviceWithdrawn:
+    return DeviceWithdrawn(
+        node=published.record.node,
+        observed_at_ms=moment.at_ms,
+        epoch=moment.epoch,
+        rv=moment.rv,
+        device_id=f"dra:{key[0]}/{key[1]}/{published.record.name}",
+        driver=key[0],
+        pool=key[1],
+        device=published.record.name,
+        reason=reason,
     )
 
 
@@ -361,7 +309,7 @@ def _judge(current: list[KnownSlice]) -> tuple[bool, str]:
     return True, ""
 
 
-def _cards(records: dict[str, _Record]) -> dict[tuple[str, str], str]:
+def _cards(records: dict[str, Record]) -> dict[tuple[str, str], str]:
     """Return the devices that partitions may name as their card; "" for a name that several devices share."""
     if not any(record.parents for record in records.values()):
         return {}
@@ -372,7 +320,7 @@ def _cards(records: dict[str, _Record]) -> dict[tuple[str, str], str]:
     return cards
 
 
-def _physical_id(key: PoolKey, record: _Record, cards: dict[tuple[str, str], str]) -> str | None:
+def _physical_id(key: PoolKey, record: Record, cards: dict[tuple[str, str], str]) -> str | None:
     """Return the card that a partition sits on: the pool's own device where it is one, else ``card:<driver>/<value>``."""
     for parent in record.parents:
         if cards.get(parent):

@@ -8,6 +8,7 @@ still starting is not silent: the kubelet writes the first words with the status
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal, cast
 
 import msgspec
@@ -15,12 +16,14 @@ import msgspec
 from ingest.diff.attribution import (
     UNATTRIBUTED,
     Allocation,
+    Held,
     Subject,
     Word,
     claim_of,
     dra_subject,
     merge,
     plugin_subject,
+    spoken_of,
     unattributed,
 )
 from ingest.diff.claims import ClaimCollection, KnownClaim
@@ -89,6 +92,37 @@ class Words:
         #: Pod uid to the sighted time at which its wait began, longest first.
         self.waiting: dict[str, int] = {}
         self.sighted_ms = 0
+
+    def recall(self, known: KnownPod, told: Mapping[str, DeviceHealthObserved], *, terminal: bool) -> None:
+        """Know again what a Pod said. Whether it is ``terminal`` the next reading says: a frozen word may still be due."""
+        words = {device_id: _word_of(fact) for device_id, fact in told.items()}
+        live = {device_id for device_id, fact in told.items() if fact.live}
+        known.words = {device_id: words[device_id] for device_id in sorted(live)}
+        known.word_versions = {
+            device_id: (told[device_id].epoch, told[device_id].rv) for device_id in known.words
+        }
+        # of a Pod that runs, only a word that found its device has ended
+        known.ended = frozenset(told.keys() - live) if terminal else frozenset()
+        known.flushed = any(
+            device_id.startswith(UNATTRIBUTED) and not words[device_id].candidates
+            for device_id in live | known.ended
+            if not words[device_id].absence
+        )
+        for local, (name, held) in spoken_of(words).items():
+            known.allocations[local] = self._recalled_allocation(known, local, name, held)
+
+    def _recalled_allocation(
+        self, known: KnownPod, local: str, name: str, held: tuple[Held, ...]
+    ) -> Allocation:
+        """Return what a claim held when words were joined through it: by now it may hold something else."""
+        claim = self._claim(known, local)
+        allocation = None if claim is None else claim.allocation
+        if allocation is not None and {device.device_id for device in held} <= {
+            device.device_id for device in allocation.devices
+        }:
+            return allocation
+        uid, named = ("", local) if claim is None else (claim.uid, claim.name)
+        return Allocation(uid, known.namespace, name or named, held)
 
     def hear(self, known: KnownPod, seen: PodObservation, at_ms: int, out: list[Fact]) -> None:
         """Take over what a newer version says; a Pod that was terminal before says nothing new."""
@@ -181,6 +215,9 @@ class Words:
             self._catch_up(known, at_ms, out)
             words, _ = self.read(known, known.history[-1].reports, with_unresolved=True)
             self._freeze(known, version, words, at_ms, out)
+        elif known.words:
+            # they were told before a restart, and the Pod was not read since
+            self._freeze(known, version, {}, at_ms, out)
         self.waiting.pop(known.uid, None)
 
     def _catch_up(self, known: KnownPod, at_ms: int, out: list[Fact]) -> None:
@@ -246,7 +283,7 @@ class Words:
         grouped: dict[str, tuple[Subject, list[DeviceReport]]] = {}
         unresolved = False
         for report in reports:
-            parsed = claim_of(report)
+            parsed = claim_of(report.name)
             if parsed is None:
                 subject = plugin_subject(report)
             else:
@@ -298,6 +335,19 @@ def snapshot_of(seen: PodObservation) -> Snapshot:
         reports=seen.reports,
         live=not seen.terminal,
         running=fact.phase == "Running",
+    )
+
+
+def _word_of(fact: DeviceHealthObserved) -> Word:
+    return Word(
+        health=fact.health,
+        health_raw=fact.health_raw,
+        message=fact.message,
+        containers=fact.containers,
+        reported_as=fact.reported_as,
+        candidates=fact.candidates,
+        absence=fact.absence,
+        physical_id=fact.physical_id,
     )
 
 

@@ -111,9 +111,14 @@ def observe_claim(obj: dict[str, Any], *, at_ms: int = 0, epoch: int = 0) -> Cla
         selector_node=single_node(allocation.get("nodeSelector")),
         owner_pod=owner_uid if owner.get("kind") == "Pod" and isinstance(owner_uid, str) else "",
         pod_claim_name=notes.text(annotations, _POD_CLAIM_NAME, "metadata.annotations") or None,
-        consumer_pods=frozenset(
-            consumer.uid for consumer in consumers if consumer.resource == "pods" and not consumer.api_group
-        ),
+        consumer_pods=consuming_pods(consumers),
+    )
+
+
+def consuming_pods(consumers: tuple[Consumer, ...]) -> frozenset[str]:
+    """Return the uids of the consumers that are Pods."""
+    return frozenset(
+        consumer.uid for consumer in consumers if consumer.resource == "pods" and not consumer.api_group
     )
 
 
@@ -142,7 +147,12 @@ def _results(value: object, notes: Notes) -> tuple[AllocationResult, ...]:
                 ),
             )
         )
-    return tuple(sorted(results, key=lambda result: (result.device_id, result.share_id, result.request)))
+    return tuple(sorted(results, key=result_order))
+
+
+def result_order(result: AllocationResult) -> tuple[str, str, str]:
+    """Return what results are sorted by: the order in which they were listed means nothing."""
+    return (result.device_id, result.share_id, result.request)
 
 
 def _consumed(value: object, driver: str, path: str, notes: Notes) -> dict[str, str] | None:

@@ -98,16 +98,23 @@ def observe_device(
         ),
         unknown_fields=tuple(sorted({*slice_unknown, *notes.unknown, *notes.refused})),
     )
-    content = msgspec.structs.replace(fact, slice_uid="", pool_generation=0, observed_at_ms=0, epoch=0, rv=0)
     return (
         DeviceObservation(
             fact=fact,
-            digest=fingerprint((_sorted_builtins(content),)),
+            digest=device_digest(fact),
             parents=_named(attributes, driver, ((parent, own) for parent, own in PARENT_ATTRIBUTES)),
             names=_named(attributes, driver, ((own, own) for _, own in PARENT_ATTRIBUTES)),
         ),
         notes,
     )
+
+
+def device_digest(fact: DevicePublished) -> bytes:
+    """Return a fingerprint of what a device says: without its slice, generation, version and time, and the card it sits on."""
+    content = msgspec.structs.replace(
+        fact, physical_id=None, slice_uid="", pool_generation=0, observed_at_ms=0, epoch=0, rv=0
+    )
+    return fingerprint((_sorted_builtins(content),))
 
 
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode

@@ -31,7 +31,8 @@ _TOPOLOGY: Final = OWN_DOMAIN + "topology"
 _ABILITIES: Final = ("checkpoint", "restartable", "neither")
 _TOPOLOGIES: Final = ("whole", "shardable")
 _STATUS_LISTS: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
-_TERMINAL: Final = ("Succeeded", "Failed")
+#: Phases in which a Pod says nothing new.
+TERMINAL: Final = ("Succeeded", "Failed")
 
 
 class DeviceReport(msgspec.Struct, frozen=True, gc=False, order=True):
@@ -202,7 +203,7 @@ def observe_pod(obj: dict[str, Any], *, at_ms: int = 0, epoch: int = 0) -> PodOb
     return PodObservation(
         fact=fact,
         reports=tuple(sorted(reports, key=_report_order)),
-        terminal=phase in _TERMINAL,
+        terminal=phase in TERMINAL,
         unusable=tuple(unusable.refused),
     )
 

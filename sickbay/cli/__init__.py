@@ -19,6 +19,8 @@ from sickbay.errors import SickbayError
 _COMMANDS = {
     "record": "recording:record",
     "replay": "replaying:replay",
+    "run": "embedded:run",
+    "ingest": "ingesting:ingest",
     "what-if": "replaying:what_if",
     "episodes": "questions:episodes",
     "timeline": "questions:timeline",
@@ -35,6 +37,7 @@ _COMMANDS = {
     "import": "exporting:import_",
     "topics": "topics:topics",
     "work": "working:work",
+    "project": "projecting:project",
     "parked": "parked:parked",
     "migrate": "keeping:migrate",
     "rebuild": "keeping:rebuild",
@@ -73,11 +76,12 @@ class _Lazy(click.Group):
 @click.version_option(package_name="sickbay", prog_name="sickbay")
 @click.option("--verbose", "-v", is_flag=True, help="Log what is being done.")
 def cli(verbose: bool) -> None:
-    """Replay incidents of Kubernetes accelerators, and ask what was decided and why.
+    """Watch Kubernetes accelerators or replay their incidents, and ask what was decided and why.
 
     \b
     Exit codes: 0 done; 1 failed; 2 wrong input or usage; 3 done, but something was parked; 4 an event this build cannot read;
-    5 the store cannot be used; 6 verify, rebuild or import found a difference; 130 interrupted.
+    5 the store cannot be used; 6 verify, rebuild or import found a difference; 7 Kafka or the API server cannot be used;
+    130 interrupted.
     """
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,

@@ -22,16 +22,9 @@ from sickbay.facts import Fact
 from sickbay.kafka import client_arguments, translated
 from sickbay.settings import KafkaSettings, kafka_settings
 
-#: Beginning of the source of a store that follows Kafka.
-LIVE: Final = "kafka:"
 #: How long an answer may take: workers and projector answer within a second, a rebalance takes ten.
 _PATIENCE_S: Final = 30.0
 _PAUSE_S: Final = 0.1
-
-
-def follows_kafka(store: Store) -> bool:
-    """Whether the store's events come from Kafka, so that a request must go there."""
-    return store.source_id.startswith(LIVE)
 
 
 def ask_kafka(store: Store, requests: Mapping[int, Fact]) -> list[LogRecord]:
@@ -56,7 +49,9 @@ def _next_offset(store: Store, number: int) -> int:
 
 
 async def _write(settings: KafkaSettings, requests: Mapping[int, Fact]) -> None:
-    producer = AIOKafkaProducer(**client_arguments(settings, "sickbay-ask"), acks="all", enable_idempotence=True)
+    producer = AIOKafkaProducer(
+        **client_arguments(settings, "sickbay-ask"), acks="all", enable_idempotence=True
+    )
     with translated(settings):
         await producer.start()
         try:
@@ -76,13 +71,13 @@ async def _write(settings: KafkaSettings, requests: Mapping[int, Fact]) -> None:
 def _await_answer(
     store: Store, number: int, from_offset: int, event_id: str, deadline_s: float
 ) -> list[LogRecord]:
-    """Return the decisions that follow a request in the log; asked before, it is found where it was asked first."""
+    """Return the decisions that follow a request in the log; nothing for one that was asked before: it is one request."""
     while True:
         records = list(store.read(number, from_offset))
         for index, record in enumerate(records):
             if record.envelope.event_id == event_id:
                 return [later for later in records[index + 1 :] if later.envelope.causation_id == event_id]
-        if from_offset and _was_asked(store, number, from_offset, event_id):
+        if store.held({number: [event_id]}):
             return []
         if time.monotonic() > deadline_s:
             raise StoreError(
@@ -90,8 +85,3 @@ def _await_answer(
                 " that `sickbay work` and `sickbay project` run, it is answered once they do"
             )
         time.sleep(_PAUSE_S)
-
-
-def _was_asked(store: Store, number: int, to_offset: int, event_id: str) -> bool:
-    with store.reading() as connection:
-        return event_at(connection, number, event_id) is not None

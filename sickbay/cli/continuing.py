@@ -6,9 +6,11 @@ request may have come between a run that was stopped and the next. So whoever de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from projections.chain import first_head, next_hash
 from projections.engine import Store
+from projections.log import Position
 from projections.records import LogRecord
 from sickbay.errors import StoreError
 
@@ -31,6 +33,17 @@ def same_log(store: Store) -> Callable[[Sequence[LogRecord]], object]:
         return store.write(records)
 
     return write
+
+
+def linked(records: Iterable[LogRecord], positions: Mapping[int, Position]) -> list[LogRecord]:
+    """Link records to the log as it stood, so that they are refused, all of them, when it has moved on."""
+    heads = {number: position.chain_head for number, position in positions.items()}
+    out: list[LogRecord] = []
+    for record in records:
+        number = record.partition
+        heads[number] = next_hash(heads.get(number, first_head(number)), record.data)
+        out.append(record._replace(chain=heads[number]))
+    return out
 
 
 def _compare(store: Store, partition: int, again: list[LogRecord]) -> None:

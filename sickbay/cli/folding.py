@@ -121,6 +121,25 @@ class Fold:
             self._tick(partition, min(on_grid(partition.due_ms), fact.observed_at_ms))
         self._log(partition, fact)
 
+    def take(self, facts: Iterable[Fact]) -> list[CensusTaken]:
+        """Fold facts in the order in which they were told, and return what the breaker must hear after the ticks among them.
+
+        Ticks come from outside here; none is added. Those of one time come together, and the last call's are what the breaker's
+        decisions follow.
+        """
+        self._ticked = {}
+        taken = []
+        for fact in facts:
+            partition = self._partitions[partition_of_fact(fact, self._total)]
+            envelope = self._log(partition, fact)
+            if isinstance(fact, Tick):
+                self._ticked[partition.number] = envelope
+                census = partition.census(fact.observed_at_ms)
+                if census is not None:
+                    self._append(partition.number, envelope, [census])
+                    taken.append(census)
+        return taken
+
     def _log(self, partition: Partition, fact: Fact) -> Envelope:
         envelope = wrap_fact(fact)
         number = partition.number

@@ -10,6 +10,7 @@ import click
 
 from projections.engine import Store
 from projections.places import Place, place_of
+from projections.sources import follows_kafka
 from sickbay.cli import output
 from sickbay.cli.moments import Moment
 from sickbay.envelope import partition_of
@@ -134,10 +135,13 @@ def known_at(
 
 
 def open_store(db: str, *, read_only: bool = True) -> Store:
-    """Open an existing store to ask it; a note says when its replay was interrupted, for then it is asked of half a log."""
+    """Open an existing store to ask it; a note says when its replay was interrupted, for then it is asked of half a log.
+
+    One that follows Kafka has no end and is asked of what is projected.
+    """
     store = Store.open(db, read_only=read_only)
     try:
-        if not store.source_ended:
+        if not store.source_ended and not follows_kafka(store.source_id):
             output.note(
                 f"note: the replay into {store.place} was interrupted, and this is of the log so far; run it again to its end"
             )

@@ -14,12 +14,13 @@ from typing import Final
 import click
 
 from projections.audit import audit_view
-from projections.chain import first_head, next_hash
 from projections.engine import Store
 from projections.log import Position
 from projections.places import Place
 from projections.records import LogRecord
+from projections.sources import follows_kafka
 from sickbay.cli import output
+from sickbay.cli.continuing import linked
 from sickbay.cli.folding import Fold
 from sickbay.cli.options import MOMENT, db_option
 from sickbay.cli.questions import find_episode
@@ -56,10 +57,18 @@ def append(
     """Append a request to each of some partitions with what it leads to; return their fold and what was written.
 
     ``check`` sees the fold as the log stands, before the requests; what it raises is raised, and nothing is written. A log that
-    moved on meanwhile is folded again, after pauses that grow, for half a minute. Raises StoreError when that does not end, or the
-    replay of the store has not.
+    moved on meanwhile is folded again, after pauses that grow, for half a minute. A request to a store that follows Kafka goes there,
+    and is answered by the workers. Raises StoreError when that does not end, or the replay of the store has not; InputError and
+    ServiceError for Kafka.
     """
     _require_ended(store)
+    if follows_kafka(store.source_id):
+        if check is not None:
+            check(_restored(store, requests))
+        from sickbay.cli.asking import ask_kafka  # a store in a file has no need of the client of Kafka
+
+        written = ask_kafka(store, requests)
+        return _restored(store, requests), written
     begun_s = time.monotonic()
     for attempt in range(_ATTEMPTS_MAX):
         positions = store.positions()
@@ -73,10 +82,15 @@ def append(
 
 
 def open_to_ask(place: str) -> Store:
-    """Open a store for a request. Raises StoreError when it is empty, or its replay has not ended."""
-    Store.open(place, read_only=True).close()  # an empty store is refused before anything is written into it
-    store = Store.open(place)
+    """Open a store for a request: for reading when it follows Kafka, where the request goes then.
+
+    Raises StoreError when it is empty, or its replay has not ended.
+    """
+    store = Store.open(place, read_only=True)  # an empty store is refused before anything is written into it
     try:
+        if not follows_kafka(store.source_id):
+            store.close()
+            store = Store.open(place)
         _require_ended(store)
     except BaseException:
         store.close()
@@ -85,7 +99,7 @@ def open_to_ask(place: str) -> Store:
 
 
 def _require_ended(store: Store) -> None:
-    if not store.source_ended:
+    if not (store.source_ended or follows_kafka(store.source_id)):
         raise StoreError(
             f"{store.place}: its replay was interrupted, and a request must not take the places of what is still to come;"
             " run the replay again to its end first"
@@ -95,7 +109,7 @@ def _require_ended(store: Store) -> None:
 def _is_written(store: Store, records: Iterable[LogRecord], positions: Mapping[int, Position]) -> bool:
     """Write the records unless somebody else wrote first, who is found by the links or by what is skipped."""
     try:
-        return not store.write(_chained(records, positions)).skipped
+        return not store.write(linked(records, positions)).skipped
     except StoreError:
         if store.positions() == positions:
             raise
@@ -124,23 +138,20 @@ def _folded(
     return fold, written
 
 
+def _restored(store: Store, numbers: Iterable[int]) -> Fold:
+    """Return the fold of some partitions as the log stands."""
+    fold = Fold(numbers, store.partitions, lambda _records: None)
+    for number in numbers:
+        fold.restore(store.read(number), open_envelope)
+    return fold
+
+
 def _watched(records: Iterable[LogRecord], asked: dict[int, str]) -> Iterator[LogRecord]:
     """Yield the records, and strike a request that is among them: asked again, it is one request."""
     for record in records:
         if record.envelope.event_id == asked.get(record.partition):
             del asked[record.partition]
         yield record
-
-
-def _chained(records: Iterable[LogRecord], positions: Mapping[int, Position]) -> list[LogRecord]:
-    """Link the records to the log as it stood, so that they are refused, all of them, when it has moved on."""
-    heads = {number: position.chain_head for number, position in positions.items()}
-    chained: list[LogRecord] = []
-    for record in records:
-        number = record.partition
-        heads[number] = next_hash(heads.get(number, first_head(number)), record.data)
-        chained.append(record._replace(chain=heads[number]))
-    return chained
 
 
 def ask(store: Store, node: str, request: Fact) -> list[CustodyDecision]:

@@ -168,10 +168,22 @@ def _timeless(entry: Entry | None) -> Entry | None:
     return None if entry is None else msgspec.structs.replace(entry, at_ms=0)
 
 
+def _live(store: Store) -> list[str]:
+    # here and not above: a store in a file has no need of the client of Kafka
+    from sickbay.cli.verifying_live import verify_live
+
+    return verify_live(store)
+
+
 @click.command()
 @db_option
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Compare the log with the topics of Kafka that it follows first; where Kafka is stands in SICKBAY_KAFKA_….",
+)
 @output.output_option
-def verify(db: Place, form: str) -> None:
+def verify(db: Place, live: bool, form: str) -> None:
     """Prove that a store is what it says it is.
 
     Checks the hash chain of the event log and every column against the bytes; projects the log into a second store and compares
@@ -179,10 +191,12 @@ def verify(db: Place, form: str) -> None:
     the ledger of every node again from its objects alone.
 
     \b
-    Example:
+    Examples:
       sickbay verify --db sickbay.db
+      sickbay verify --db postgresql://auditor@db.example/sickbay --live
     """
     with open_store(db) as store, tempfile.TemporaryDirectory(prefix="sickbay-verify-") as folder:
+        lines = _live(store) if live else []
         with store.reading() as connection:
             events = sum(verify_log(connection).values())
         digests = verify_replay(store, Path(folder) / "replayed.db")
@@ -195,11 +209,15 @@ def verify(db: Place, form: str) -> None:
         "tables": len(digests),
         "digests": digests,
     }
+    if live:
+        result["live"] = lines
     if form == "json":
         output.print_json(result)
     elif form == "csv":
         output.print_rows(("table", "digest"), sorted(digests.items()), form)
     else:
+        for line in lines:
+            output.line(line)
         output.line(f"chain: {events} events, every link and every column holds")
         output.line(f"rows: {len(digests)} tables equal those projected anew from the log")
         output.line(

@@ -63,14 +63,17 @@ class Done(NamedTuple):
         return [dict(zip(header, row, strict=True)) for row in rows]
 
 
-def start(*arguments, env=None, **options) -> subprocess.Popen:
-    """Start a run that the caller ends; it leads a process group of its own, so that its workers can be found."""
+def start(*arguments, env=None, stderr_to=None, **options) -> subprocess.Popen:
+    """Start a run that the caller ends; it leads a process group of its own, so that its workers can be found.
+
+    ``stderr_to`` is a file for what it says, all of it with standard output, of a run that nobody reads from meanwhile.
+    """
     return subprocess.Popen(
         [*command(), *map(str, arguments)],
         env=environment(**(env or {})),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=stderr_to or subprocess.PIPE,
+        stderr=stderr_to or subprocess.PIPE,
         start_new_session=True,
         **options,
     )

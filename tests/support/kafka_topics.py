@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
@@ -82,6 +83,19 @@ async def add_partitions(bootstrap, name, total):
             return len((await admin.describe_topics([name]))[0]["partitions"]) == total
 
         await _until(has_all)
+
+
+async def delete_records(bootstrap, name, partition, before):
+    """Delete what a partition holds before an offset, as a retention that ends does."""
+    async with administering(bootstrap) as admin:
+        await admin.delete_records({TopicPartition(name, partition): RecordsToDelete(before)})
+
+
+async def committed(bootstrap, group):
+    """Return (topic, partition) -> offset that a group told Kafka."""
+    async with administering(bootstrap) as admin:
+        offsets = await admin.list_consumer_group_offsets(group)
+        return {(tp.topic, tp.partition): found.offset for tp, found in offsets.items()}
 
 
 async def _until(holds):

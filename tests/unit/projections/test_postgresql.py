@@ -18,6 +18,7 @@ from projections import database
 from projections.database import ATTEMPTS_MAX
 from projections.engine import Store, Written
 from projections.records import ParkedItem
+from projections.sources import Follow, Source
 from projections.tables import event_log, parked
 from sickbay.errors import StoreError
 from sickbay.facts import Tick
@@ -268,6 +269,21 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(proxied, quick, delivers):
         store.park([ParkedItem("file:2", "broken", b"x")])
         with store.reading() as connection:
             assert [1, 2] == sorted(connection.execute(sa.select(parked.c.seq)).scalars())
+
+
+@pytest.mark.parametrize("delivers", [True, False])
+def test_positions_of_topics_are_looked_up_too(proxied, quick, delivers):
+    """A batch of a projector that left no event is there once, whatever became of the answer, and its writer is not fenced."""
+    proxy, place = proxied
+    with opened(place) as store:
+        source = Source("facts", 0)
+        store.follow({"facts": "cluster/topic"}, [source])
+        for before in (0, 5):
+            proxy.delivers, proxy.cuts = delivers, 1
+            records = ticks(before // 5)
+            assert before // 5 == store.write(records, follows=[Follow("facts", 0, before, before + 5)]).rows
+            assert 0 == proxy.cuts
+            assert ("cluster/topic", before + 5) == store.sources()[source]
 
 
 def test_commits_that_never_come_through_are_given_up(proxied, quick):
