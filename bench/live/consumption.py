@@ -24,8 +24,6 @@ from .logs import fill, save
 from .measured import Measured
 from .services import ROOT, Services, environment
 
-#: Facts of one node in a record.
-SIZES: Final = (1, 10, 100)
 #: Row to whether it comes from Kafka.
 ROWS: Final = ("fold", "plain", "worker", "quix-whole", "quix-least")
 IN_PROCESS: Final = ("fold",)
@@ -66,11 +64,12 @@ def measure(
     nodes: int,
     words: int,
     partitions: int,
+    sizes: Sequence[int],
     rounds: int,
     say: Callable[[str], None],
 ) -> tuple[list[Line], list[Goal]]:
-    """Measure every row; without services only those that need none. Raises SystemExit when rows do not agree."""
-    logs = {size: log_of(nodes, words, partitions, size) for size in SIZES}
+    """Measure every row with so many facts of one node to a record; without services only those that need none. Raises SystemExit when rows do not agree."""
+    logs = {size: log_of(nodes, words, partitions, size) for size in sizes}
     for size, log in logs.items():
         save(folder / f"{size}.log", log)
     rows = [row for row in ROWS if services is not None or row in IN_PROCESS]
@@ -89,9 +88,7 @@ def measure(
     return lines, _goals(results) if services is not None else []
 
 
-def _run(
-    row: str, size: int, log: Log, folder: Path, services: Services | None, partitions: int
-) -> Measured:
+def _run(row: str, size: int, log: Log, folder: Path, services: Services | None, partitions: int) -> Measured:
     path = folder / f"{size}.log"
     where = {"SICKBAY_KAFKA_PARTITIONS": f"{partitions}"}
     if services is not None and row not in IN_PROCESS:
@@ -103,15 +100,16 @@ def _run(
         state = row.partition("-")[2]
         command = [str(QUIX), "-m", "live.quix_row", state, str(log.facts), f"{QUIX_LIMIT_S}"]
     done = subprocess.run(  # noqa: S603 - an interpreter of this tree, a module of this tree
-        command, cwd=ROOT / "bench", env=where, stdout=subprocess.PIPE, check=False, timeout=_ROW_TIMEOUT_S
+        command, cwd=ROOT / "bench", env=where, capture_output=True, check=False, timeout=_ROW_TIMEOUT_S
     )
     if done.returncode:
-        raise SystemExit(f"row {row} with {size} to a record failed, see above")
+        told = done.stderr.decode(errors="replace")[-4_000:]
+        raise SystemExit(f"row {row} with {size} to a record failed: {told}")
     return msgspec.json.decode(done.stdout, type=Measured)
 
 
 def _require_alike(results: Results) -> None:
-    for size in SIZES:
+    for size in {size for _, size in results}:
         found = {
             msgspec.json.encode(m.decisions)
             for (_, of), several in results.items()
@@ -158,7 +156,7 @@ def _line(row: str, size: int, log: Log, results: Results) -> Line:
 
 def _goals(results: Results) -> list[Goal]:
     goals = []
-    for size in SIZES:
+    for size in sorted({size for _, size in results}):
         if size > 1:
             reached = _ratio(results, "worker", "plain", size)
             goals.append(

@@ -1,8 +1,8 @@
 """What the live benchmark folds: words on devices of nodes with eight devices each, and ticks.
 
 Most words tell only a new text, one in eight turns a device bad, and the next one of that node turns it well again. The words of
-the cluster are a second apart, so some 40 devices turn in the five minutes of the breaker, and with 200 nodes it stays closed, as
-on an ordinary day. Equal numbers give equal facts. It must not measure.
+a node are 200 s of event time apart, so two or three devices of a hundred turn in the five minutes of the breaker, and it stays
+closed, as on an ordinary day. Equal numbers give equal facts. It must not measure.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sickbay.policy import Policy
 
 DEVICES: Final = 8
 START_MS: Final = 1_782_892_800_000
-#: Event time between two words of the cluster.
-STEP_MS: Final = 1_000
+#: Event time between two words of a node.
+_APART_MS: Final = 200_000
 #: Words of a node from one turn to the next.
 _CYCLE: Final = 8
 #: One word in this many that turn bad is Unknown instead of Unhealthy.
@@ -83,7 +83,9 @@ def words_of(nodes: int, begin: int = 0) -> Iterator[Fact]:
             word = "Unknown" if throw // DEVICES % _UNKNOWN_ONE_IN == 0 else "Unhealthy"
         elif turn % _CYCLE > 1:
             device = (device + turn % _CYCLE - 1) % DEVICES
-        yield _word(name, device, word, START_MS + (step + 1) * STEP_MS, step + 10, f"seen {step} times")
+        yield _word(
+            name, device, word, START_MS + (step + 1) * _APART_MS // nodes, step + 10, f"seen {step} times"
+        )
         step += 1
 
 
@@ -119,7 +121,7 @@ def log_of(nodes: int, words: int, total: int, size: int, begin: int = 0) -> Log
         for several in by_node.values():
             write(several)
         done += len(stretch)
-        at_ms = START_MS + (begin + done) * STEP_MS
+        at_ms = START_MS + (begin + done) * _APART_MS // nodes
         for number in range(total):
             write([Tick(node="", observed_at_ms=at_ms, partition=number)])
     return Log(records, facts)

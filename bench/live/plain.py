@@ -92,29 +92,19 @@ async def loop(settings: KafkaSettings, facts: int) -> Measured:
 async def _say(
     producer: AIOKafkaProducer, settings: KafkaSettings, offset: int, tp: TopicPartition, answer: Answer
 ) -> list[asyncio.Future[object]]:
-    sent = []
-    for partition, opened in answer.forwarded:
-        message = single(opened.envelope, opened.data)
-        sent.append(
-            await producer.send(
-                settings.topics.facts,
-                message.value,
-                key=message.key,
-                partition=partition,
-                headers=message.headers,
-            )
-        )
+    topics = settings.topics
+    messages = [
+        (topics.facts, partition, single(opened.envelope, opened.data))
+        for partition, opened in answer.forwarded
+    ]
     if answer.decisions:
         key = answer.decisions[0].envelope.stream_id or f"partition/{tp.partition}"
         extra = [(FACTS_OFFSET, b"%d" % offset), (OUTCOME, b"taken")]
-        for message in batches(key, [(o.envelope, o.data) for o in answer.decisions], extra):
-            sent.append(
-                await producer.send(
-                    settings.topics.decisions,
-                    message.value,
-                    key=message.key,
-                    partition=tp.partition,
-                    headers=message.headers,
-                )
-            )
-    return sent
+        events = [(o.envelope, o.data) for o in answer.decisions]
+        messages += [(topics.decisions, tp.partition, message) for message in batches(key, events, extra)]
+    return [
+        await producer.send(
+            topic, message.value, key=message.key, partition=partition, headers=message.headers
+        )
+        for topic, partition, message in messages
+    ]

@@ -28,6 +28,17 @@ from streams.snapshot import dump_node
 from .measured import Course, Measured, facts_among
 
 
+class Timed(Application):
+    """An application whose course ends with its last checkpoint, before it lets go of its consumer and its store."""
+
+    course: Course
+    measured: Measured
+
+    def _run_dataframe(self, *arguments: Any, **more: Any) -> None:
+        super()._run_dataframe(*arguments, **more)
+        self.measured = self.course.end()
+
+
 class Folder:
     """The fold as a function of Quix; it stops the application when all is folded, or the time is over."""
 
@@ -63,7 +74,9 @@ class Folder:
         said = [opened.data for _, opened in answer.forwarded]
         if answer.decisions:
             key = answer.decisions[0].envelope.stream_id or "partition"
-            said += [message.value for message in batches(key, [(o.envelope, o.data) for o in answer.decisions])]
+            said += [
+                message.value for message in batches(key, [(o.envelope, o.data) for o in answer.decisions])
+            ]
         return said
 
 
@@ -74,7 +87,7 @@ def run(settings: KafkaSettings, facts: int, limit_s: int, *, whole: bool) -> Me
     """Fold the facts topic, until every fact is folded and the checkpoint is committed, or the time is over."""
     course = Course(facts)
     with tempfile.TemporaryDirectory(prefix="sickbay-bench-quix-") as folder:
-        app = Application(
+        app = Timed(
             settings.bootstrap,
             consumer_group=f"{settings.prefix}-quix",
             auto_offset_reset="earliest",
@@ -82,6 +95,7 @@ def run(settings: KafkaSettings, facts: int, limit_s: int, *, whole: bool) -> Me
             loglevel="WARNING",
             consumer_extra_config={"max.partition.fetch.bytes": _READ_MAX},
         )
+        app.course = course
         source = app.topic(settings.topics.facts, value_deserializer="bytes", key_deserializer="bytes")
         answers = app.topic(f"{settings.prefix}.quix", value_serializer="bytes", key_serializer="bytes")
         folder_ = Folder(app, course, settings.partitions, limit_s, whole=whole)
@@ -89,7 +103,7 @@ def run(settings: KafkaSettings, facts: int, limit_s: int, *, whole: bool) -> Me
         frame = frame.apply(folder_.take, stateful=True, metadata=True, expand=True)
         frame.to_topic(answers)
         app.run()
-        return course.end()
+        return app.measured
 
 
 def main() -> None:
@@ -99,9 +113,7 @@ def main() -> None:
     parser.add_argument("facts", type=int)
     parser.add_argument("limit_s", type=int)
     options = parser.parse_args()
-    measured = run(
-        kafka_settings(os.environ), options.facts, options.limit_s, whole=options.state == "whole"
-    )
+    measured = run(kafka_settings(os.environ), options.facts, options.limit_s, whole=options.state == "whole")
     sys.stdout.buffer.write(msgspec.json.encode(measured))
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sickbay.operations.topics import apply_topics
 from sickbay.settings import KafkaSettings
@@ -17,6 +17,8 @@ from sickbay.settings import KafkaSettings
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "support"))
 _numbers = itertools.count(1)
+#: A record's time is the broker's, so that times of two topics can be compared; what was deleted is soon cleaned away.
+_SETTINGS: Final = {"log.message.timestamp.type": "LogAppendTime", "log.cleaner.backoff.ms": "1000"}
 
 
 class Services:
@@ -57,8 +59,7 @@ class Services:
         """Return the URL of a new, empty database."""
         from postgresql import server
 
-        where: Any = server().empty()
-        return str(where)
+        return str(server().empty())
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def services(partitions: int) -> Iterator[Services]:
     """Start Kafka, and stop it; PostgreSQL comes with the first database that is asked for and goes with this process."""
     from kafka_server import KafkaServer
 
-    with KafkaServer(settings={"log.cleaner.backoff.ms": "1000"}) as kafka:
+    with KafkaServer(settings=_SETTINGS) as kafka:
         yield Services(kafka.bootstrap, partitions)
 
 
