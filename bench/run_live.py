@@ -65,6 +65,9 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--no-postgresql", dest="postgresql", action="store_false", help="leave out the rows in SQL"
     )
+    parser.add_argument(
+        "--profile", type=Path, metavar="FOLDER", help="profile the consuming worker too, into this folder"
+    )
     parser.add_argument("--quiet", action="store_true", help="say nothing but the result")
     parser.add_argument("--output", choices=("table", "json"), default="table")
     parser.add_argument("--json-to", type=Path, help="write the result as JSON into this file too")
@@ -79,6 +82,9 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
         if not all(word.isdecimal() and 1 <= int(word) <= 1_000_000 for word in words_of.split(",")):
             parser.error(f"--{name} takes whole numbers of at least 1, with commas")
         setattr(options, name, [int(word) for word in words_of.split(",")])
+    if options.profile is not None:
+        options.profile = options.profile.absolute()
+        options.profile.mkdir(parents=True, exist_ok=True)
     options.parts = options.parts.split(",")
     for part in options.parts:
         if part not in PARTS:
@@ -105,6 +111,7 @@ def _measured(
                 partitions=options.partitions,
                 sizes=options.sizes,
                 rounds=options.rounds,
+                profiles=options.profile,
                 say=say,
             )
             report.goals += goals

@@ -25,7 +25,7 @@ from streams.live import Live, read_record
 from streams.pieces import pack
 from streams.snapshot import dump_node
 
-from .measured import Course, Measured, facts_among
+from .measured import Course, Measured, facts_among, on_one_core
 
 
 class Timed(Application):
@@ -113,6 +113,7 @@ def main() -> None:
     parser.add_argument("facts", type=int)
     parser.add_argument("limit_s", type=int)
     options = parser.parse_args()
+    on_one_core()
     measured = run(kafka_settings(os.environ), options.facts, options.limit_s, whole=options.state == "whole")
     sys.stdout.buffer.write(msgspec.json.encode(measured))
 

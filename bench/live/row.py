@@ -16,6 +16,7 @@ import msgspec
 from sickbay.settings import kafka_settings
 
 from .logs import load
+from .measured import on_one_core
 from .plain import fold, loop
 from .worker_path import worker
 
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("facts", type=int)
     parser.add_argument("--profile", type=Path)
     options = parser.parse_args()
+    on_one_core()
     if options.row == "fold":
         measured = fold(load(options.log), int(os.environ["SICKBAY_KAFKA_PARTITIONS"]))
     elif options.row == "plain":

@@ -34,6 +34,7 @@ _CONSUMPTION: Final[tuple[tuple[str, Callable[[Line], str]], ...]] = (
     ("facts/s", lambda line: f"{line.facts_per_second}"),
     ("spread", lambda line: f"{line.spread_percent}%"),
     ("x plain", lambda line: decimal(line.plain_milli) if line.plain_milli else "-"),
+    ("x plain, CPU", lambda line: decimal(line.plain_processor_milli) if line.plain_processor_milli else "-"),
     ("CPU us/fact", lambda line: decimal(line.processor_nanoseconds_per_fact)),
     ("peak MiB", lambda line: f"{line.peak_bytes >> 20}"),
 )
