@@ -144,6 +144,13 @@ class FaustOutlet:
             if key.startswith(prefix) and value
         }
 
+    def end(self, partition: int) -> int | None:
+        tp = TP(self._facts, partition)
+        if tp not in self._app.consumer.assignment():
+            return None
+        end: int | None = self._app.consumer.highwater(tp)
+        return end
+
     async def rewind(self, partition: int, offset: int) -> None:
         await self._app.consumer.seek(TP(self._facts, partition), offset)
 
@@ -154,7 +161,7 @@ class FaustOutlet:
 class LiveWorker:
     """One worker process: a Faust app and what it folds.
 
-    ``security`` is what Faust calls credentials, ``None`` for plain text. ``store`` is ``memory://`` or ``rocksdb://``.
+    ``source`` is the identity of the facts topic (``sickbay.kafka.topic_identity``). ``security`` is what Faust calls credentials, ``None`` for plain text. ``store`` is ``memory://`` or ``rocksdb://``.
     """
 
     def __init__(
@@ -162,6 +169,7 @@ class LiveWorker:
         settings: KafkaSettings,
         figures: Figures,
         *,
+        source: str = "",
         security: Any = None,
         store: str = "memory://",
         data_dir: Path | None = None,
@@ -208,6 +216,7 @@ class LiveWorker:
             topics,
             settings.partitions,
             figures,
+            source=source,
             snapshot_every_ms=snapshot_every_ms,
         )
         cast("Any", self.app.transport).Producer = IdempotentProducer
