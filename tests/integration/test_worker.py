@@ -212,6 +212,9 @@ def test_workers_that_are_killed_paused_and_joined_say_what_one_calm_worker_says
             "both at work",
             processes=workers,
         )
+        # what was answered before the kill says nothing of those who were started after it
+        everybody(installed.driver, T0 + 400_000)
+        installed.send()
         eventually(lambda: is_level(kafka_settings), "an answer to every record", 120, processes=workers)
         assert [worker.stop() for worker in workers] == [0, 0]
     finally:
