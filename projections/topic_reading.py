@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from projections.records import ParkedItem
 from sickbay.deadletters import read_letter
 from sickbay.errors import CodecError, ServiceError
+
+#: What a database holds in a column of numbers.
+_NUMBER_MAX: Final = 2**63 - 1
 
 
 async def require_readable(
@@ -43,4 +46,5 @@ def letter_item(tp: TopicPartition, record: Any) -> ParkedItem:
         letter = read_letter(record.value)
     except CodecError as error:
         return ParkedItem(f"{tp.topic}/{tp.partition}@{record.offset}", str(error), record.value or b"")
-    return ParkedItem(letter.place, letter.reason, letter.value, letter.at_ms)
+    at_ms = letter.at_ms if letter.at_ms is not None and abs(letter.at_ms) <= _NUMBER_MAX else None
+    return ParkedItem(letter.place, letter.reason, letter.value, at_ms)

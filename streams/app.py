@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import faust
+from aiokafka.errors import KafkaError
 from faust.transport.drivers.aiokafka import Consumer, Producer
 from faust.types import TP
 
@@ -37,6 +38,8 @@ log: Final = logging.getLogger(__name__)
 RECOVERY_TIMEOUT_S: Final = 300.0
 #: How long a stop may take: snapshots of all partitions, a commit, leaving the group.
 STOP_TIMEOUT_S: Final = 45.0
+#: How long a partition that has more may stand still before it is read again.
+STALLED_S: Final = 15.0
 #: A dead worker's partitions wait this long; Faust's own default is a minute.
 SESSION_TIMEOUT_S: Final = 10.0
 #: New objects between two looks for cycles, which the fold makes none of.
@@ -109,6 +112,28 @@ class IdempotentProducer(Producer):
         return {"enable_idempotence": True}
 
 
+class Stalls:
+    """Which partitions have more and did not move for long: what Faust lost of them, no later record would show while none comes."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[int, float]] = {}
+
+    def found(self, spans: Mapping[int, tuple[int, int]], now_s: float) -> dict[int, int]:
+        """Return partition to the position from which it is to be read again; ``spans`` are those of ``LiveWorker.spans``."""
+        before, self._seen = self._seen, {}
+        stalled = {}
+        for partition, (position, end) in spans.items():
+            if end <= position:
+                continue
+            known, since_s = before.get(partition, (-1, now_s))
+            if known != position:
+                since_s = now_s
+            elif now_s - since_s >= STALLED_S:
+                stalled[partition], since_s = position, now_s
+            self._seen[partition] = position, since_s
+        return stalled
+
+
 class FaustOutlet:
     """What ``streams.worker`` needs, by Faust's producer and table."""
 
@@ -147,6 +172,13 @@ class FaustOutlet:
             if key.startswith(prefix) and value
         }
 
+    def end(self, partition: int) -> int | None:
+        tp = TP(self._facts, partition)
+        if tp not in self._app.consumer.assignment():
+            return None
+        end: int | None = self._app.consumer.highwater(tp)
+        return end
+
     async def rewind(self, partition: int, offset: int) -> None:
         # seek_wait goes through the consumer's own thread; seek would change its tables under it
         await self._app.consumer.seek_wait({TP(self._facts, partition): offset})
@@ -158,7 +190,7 @@ class FaustOutlet:
 class LiveWorker:
     """One worker process: a Faust app and what it folds.
 
-    ``security`` is what Faust calls credentials, ``None`` for plain text. ``store`` is ``memory://`` or ``rocksdb://``.
+    ``source`` is the identity of the facts topic (``sickbay.kafka.topic_identity``). ``security`` is what Faust calls credentials, ``None`` for plain text. ``store`` is ``memory://`` or ``rocksdb://``.
     """
 
     def __init__(
@@ -166,6 +198,7 @@ class LiveWorker:
         settings: KafkaSettings,
         figures: Figures,
         *,
+        source: str = "",
         security: Any = None,
         store: str = "memory://",
         data_dir: Path | None = None,
@@ -207,11 +240,13 @@ class LiveWorker:
             default=bytes,
             options={"driver": "rocksdict"} if self._on_disk else None,
         )
+        self._outlet = FaustOutlet(self.app, table, topics.facts)
         self.worker = Worker(
-            FaustOutlet(self.app, table, topics.facts),
+            self._outlet,
             topics,
             settings.partitions,
             figures,
+            source=source,
             snapshot_every_ms=snapshot_every_ms,
         )
         cast("Any", self.app.transport).Producer = IdempotentProducer
@@ -307,9 +342,17 @@ class LiveWorker:
             await self.app.consumer.commit()
 
     async def _progress(self) -> None:
+        stalls = Stalls()
         while True:
             await asyncio.sleep(PROGRESS_EVERY_MS / 1000)
             await self.worker.tell_progress()
+            stalled = stalls.found(self.spans(), time.monotonic()) if self.is_ready else {}
+            for partition, position in stalled.items():
+                log.warning(
+                    "partition %d stands still at %d and has more: reading again", partition, position
+                )
+                with suppress(KafkaError):  # the group may have taken it back
+                    await self._outlet.rewind(partition, position)
 
     async def _crashed(self) -> None:
         """Raise what Faust itself died of."""

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from sickbay.cloudevents import Opened
-from sickbay.codec import encode, open_envelope, wrap_decision, wrap_fact
+from sickbay.codec import encode, fact_id, open_envelope, stream_of, wrap_decision, wrap_fact
 from sickbay.decisions import BreakerClosed, BreakerOpened, CensusTaken, Decision
 from sickbay.envelope import CLUSTER_STREAM, Envelope, partition_of
 from sickbay.errors import CodecError
 from sickbay.events import Event
 from sickbay.facts import BreakerStateChanged, Fact, PolicyChanged, Tick
+from sickbay.timestamps import LAST_MS
 from streams.breaker import BREAKER, BreakerState
 from streams.partition import Partition
 
@@ -58,6 +59,7 @@ def read_record(opened: Sequence[Opened], ingest_epoch: int | None, number: int,
     for item in opened:
         event = open_envelope(item.envelope)
         if isinstance(event, Fact):
+            _require_outside(item.envelope, event)
             own = getattr(event, "partition", None)
             right = partition_of(event.node, total) if own is None else own
         elif isinstance(event, CensusTaken):
@@ -73,6 +75,18 @@ def read_record(opened: Sequence[Opened], ingest_epoch: int | None, number: int,
     return Record(events, ingest_epoch)
 
 
+def _require_outside(envelope: Envelope, fact: Fact) -> None:
+    """Refuse a fact whose outside is another one's: the log is told apart by it, and a store can hold no other times."""
+    outside = (envelope.event_id, envelope.stream_id, envelope.at_ms)
+    if outside != (fact_id(fact), stream_of(fact), fact.observed_at_ms):
+        raise CodecError(
+            f"{fact.KIND} {envelope.event_id!r}: its id, its stream or its time is not that of the fact inside; no writer of ours"
+            " made it"
+        )
+    if not 0 <= fact.observed_at_ms <= LAST_MS:
+        raise CodecError(f"{fact.KIND} {envelope.event_id!r}: {fact.observed_at_ms} ms is no time")
+
+
 def home_of(total: int) -> int:
     """Return the partition of the cluster's stream, where the breaker lives."""
     return partition_of(CLUSTER_STREAM, total)
@@ -86,6 +100,8 @@ class Live:
         self.total: Final = total
         self.partition = Partition(number)
         self.breaker: BreakerState | None = BreakerState() if number == home_of(total) else None
+        #: Identity of the facts topic: what the position means something for.
+        self.source = ""
         #: Offset of the next facts record.
         self.position = 0
         #: Highest epoch of an ingester that was heard.

@@ -37,6 +37,10 @@ class Outlet(Protocol):
         """Return the state pieces of a partition as they were recovered and written."""
         ...
 
+    def end(self, partition: int) -> int | None:
+        """Return where a partition of the facts topic ends as was seen last, ``None`` when that was not seen."""
+        ...
+
     async def rewind(self, partition: int, offset: int) -> None:
         """Deliver the facts of a partition again from an offset on."""
         ...

@@ -32,6 +32,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What a partition's snapshot consists of."""
 
     fold_version: str
+    #: Identity of the facts topic.
+    source: str
     #: Offset of the next facts record: everything before it is in the snapshot.
     position: int
     partitions: int
@@ -72,6 +74,7 @@ def dump_manifest(live: Live, nodes: Mapping[str, int]) -> bytes:
     """Return the manifest that makes these pieces a snapshot of the partition as it stands."""
     manifest = Manifest(
         fold_version=FOLD_VERSION,
+        source=live.source,
         position=live.position,
         partitions=live.total,
         ingest_epoch=live.ingest_epoch,
@@ -130,6 +133,7 @@ def restore(number: int, manifest: Manifest, pieces: Mapping[str, bytes]) -> Liv
         state.timeline.policies = live.partition.policies
     for books in ledgers.values():
         books.policies = live.partition.policies
+    live.source = manifest.source
     live.breaker, live.censused = manifest.breaker, dict(manifest.censused)
     live.position, live.ingest_epoch, live.time_ms = (
         manifest.position,

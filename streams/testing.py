@@ -67,6 +67,8 @@ class Driver:
     ) -> None:
         self.topics: Final = Topics()
         self.total: Final = total
+        #: Identity of the facts topic; another one is a topic that was made again.
+        self.source = "cluster/facts"
         #: (topic, partition) to its records.
         self.log: Final[defaultdict[tuple[str, int], list[Written]]] = defaultdict(list)
         #: Partition to state key to piece: what compaction would leave.
@@ -92,6 +94,7 @@ class Driver:
             self.topics,
             self.total,
             self.counts,
+            source=self.source,
             snapshot_every_ms=self._snapshot_every_ms,
             snapshot_records=self._snapshot_records,
         )
@@ -149,6 +152,9 @@ class Driver:
 
     def state(self, partition: int) -> Mapping[str, bytes]:
         return self.pieces[partition]
+
+    def end(self, partition: int) -> int | None:
+        return len(self.log[self.topics.facts, partition])
 
     async def rewind(self, partition: int, offset: int) -> None:
         self._read[partition] = max(offset, self.first.get(partition, 0))

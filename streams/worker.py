@@ -83,6 +83,7 @@ class Worker:
         total: int,
         figures: Figures,
         *,
+        source: str = "",
         snapshot_every_ms: int = SNAPSHOT_EVERY_MS,
         snapshot_records: int = SNAPSHOT_RECORDS,
     ) -> None:
@@ -90,6 +91,7 @@ class Worker:
         self._topics = topics
         self._total = total
         self._figures = figures
+        self._source = source
         self._snapshot_every_ms = snapshot_every_ms
         self._snapshot_records = snapshot_records
         self._held: dict[int, _Held] = {}
@@ -327,6 +329,8 @@ class Worker:
     async def _snapshot(self, held: _Held) -> None:
         live = held.live
         number, position = live.number, live.position
+        if position > held.told:  # nobody folds again, and tells of, what a snapshot holds
+            await self._mark(held, position - 1, "progress")
         await self._settled(held)
         reach("worker.settled")
         touched, live.partition.touched = sorted(live.partition.touched), set()
@@ -336,9 +340,8 @@ class Worker:
             pieces[name] = position
             packed = pack(dump_node(live, name))
             writes.append(self._outlet.put_state(number, piece_key(number, name, position), packed))
-            await asyncio.sleep(
-                0
-            )  # a node takes a millisecond: what the broker wants in between must not wait for all
+            # a node takes a millisecond: what the broker wants in between must not wait for all
+            await asyncio.sleep(0)
         await self._acknowledged(writes)
         reach("worker.pieces")
         manifest = pack(dump_manifest(live, pieces))
@@ -367,9 +370,11 @@ class Worker:
         """Put a partition's state together from the newest whole snapshot."""
         state = self._outlet.state(number)
         held = _Held(Live(number, self._total), snapshot_at_ms=self._outlet.monotonic_ms())
+        held.live.source = self._source
         newest = load_snapshot(state, number)
         if newest is not None:
             held.live, held.pieces = newest
+            self._require_same_log(held.live)
             if held.live.total != self._total:
                 raise ServiceError(
                     f"the snapshot of partition {number} is one of {held.live.total}, and {self._topics.facts} has"
@@ -379,3 +384,17 @@ class Worker:
         self._held[number] = held
         self._figures.held(self.positions)
         return held
+
+    def _require_same_log(self, live: Live) -> None:
+        """Raise ServiceError when a snapshot is further than its topic: what comes would be taken for repeats (T4, T12)."""
+        place, end = f"{self._topics.facts}/{live.number}", self._outlet.end(live.number)
+        if live.source != self._source:
+            raise ServiceError(
+                f"the snapshot of {place} holds up to {live.position} of the topic {live.source}, and it is {self._source} now: it"
+                " was made again; restore the old one, or give this installation a new prefix (docs/live.md)"
+            )
+        if end is not None and end < live.position:
+            raise ServiceError(
+                f"the snapshot of {place} holds up to {live.position}, and the topic ends at {end}: Kafka lost records; restore the"
+                " topic from a copy"
+            )

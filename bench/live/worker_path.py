@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sickbay.cli.working import _Figures
 from sickbay.clock import SystemClock
+from sickbay.kafka import topic_identity
 from sickbay.operations.health import Progress
 from sickbay.operations.logs import setup_logging
 from sickbay.operations.metrics import new_registry
@@ -53,7 +54,12 @@ async def worker(settings: KafkaSettings, facts: int, profile_to: Path | None = 
     figures = _Watching(course, profile)
     found: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="sickbay-bench-work-") as folder:
-        live = LiveWorker(settings, figures, data_dir=Path(folder))
+        live = LiveWorker(
+            settings,
+            figures,
+            source=await topic_identity(settings, settings.topics.facts),
+            data_dir=Path(folder),
+        )
 
         async def last_answer() -> None:
             await figures.done.wait()

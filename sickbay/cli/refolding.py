@@ -29,7 +29,7 @@ from sickbay.codec import open_envelope
 from sickbay.deadletters import RETRIED
 from sickbay.decisions import Decision
 from sickbay.errors import CodecError, ServiceError, VerifyError
-from sickbay.kafka import client_arguments, let_go, translated
+from sickbay.kafka import client_arguments, let_go, topic_identity, translated
 from sickbay.settings import KafkaSettings
 from streams.live import Live, read_record
 from streams.pieces import end_key, load_snapshot, manifest_key, pack, piece_key
@@ -139,6 +139,7 @@ async def follow(settings: KafkaSettings, number: int, to_position: int | None =
     topics = settings.topics
     facts, decisions = TopicPartition(topics.facts, number), TopicPartition(topics.decisions, number)
     live, answers, waiting = Live(number, settings.partitions), _Answers(), deque[Any]()
+    live.source = await topic_identity(settings, topics.facts)
     consumer = AIOKafkaConsumer(
         **client_arguments(settings, "sickbay-follow"),
         enable_auto_commit=False,

@@ -18,7 +18,7 @@ from sickbay.cli.processes import process_options, run_to_exit
 from sickbay.cli.refolding import rebuild_snapshots
 from sickbay.clock import SystemClock
 from sickbay.errors import InputError
-from sickbay.kafka import client_arguments
+from sickbay.kafka import client_arguments, topic_identity
 from sickbay.operations.health import Progress, Told
 from sickbay.operations.http import HealthServer, watch_loop
 from sickbay.operations.logs import LogFormat
@@ -194,6 +194,7 @@ async def _work(stop: Stop, settings: KafkaSettings, wanted: _Wanted) -> None:
         worker = LiveWorker(
             settings,
             figures,
+            source=await topic_identity(settings, settings.topics.facts),
             security=_credentials(settings),
             store=f"{wanted.store}://",
             data_dir=data_dir,

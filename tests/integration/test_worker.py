@@ -17,6 +17,7 @@ from sickbay.cli.refolding import read_state, rebuild_snapshots, verify_snapshot
 from sickbay.cloudevents import FACTS_OFFSET, OUTCOME, Message, header, unpack
 from sickbay.errors import ServiceError, VerifyError
 from sickbay.facts import PodGone
+from sickbay.kafka import topic_identity
 from sickbay.policy import Policy
 from streams.pieces import load_snapshot
 from streams.testing import Driver, Written
@@ -130,6 +131,8 @@ def compare(settings, fed, *, with_state=True):
     """Every fact that was sent is there; every decision once and the same bytes; and the last snapshot is the same state."""
     found = Recorded(settings)
     oracle = Oracle(found)
+    oracle.source = asyncio.run(topic_identity(settings, settings.topics.facts))
+    oracle.start()
 
     async def all_of():
         await oracle.work()
@@ -209,6 +212,9 @@ def test_workers_that_are_killed_paused_and_joined_say_what_one_calm_worker_says
             "both at work",
             processes=workers,
         )
+        # what was answered before the kill says nothing of those who were started after it
+        everybody(installed.driver, T0 + 400_000)
+        installed.send()
         eventually(lambda: is_level(kafka_settings), "an answer to every record", 120, processes=workers)
         assert [worker.stop() for worker in workers] == [0, 0]
     finally:

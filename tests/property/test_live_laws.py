@@ -171,6 +171,7 @@ def test_a_fact_that_comes_again_with_a_later_time_changes_nothing(facts, data):
 def followed(driver, number):
     """The state that the recorded answers lead to, deciding nothing."""
     live = Live(number, TOTAL)
+    live.source = driver.source
     said = answers(driver, number)
     for offset, record in enumerate(driver.log[driver.topics.facts, number]):
         outcome, datas = said.get(offset, ("taken", []))

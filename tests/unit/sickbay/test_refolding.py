@@ -102,10 +102,16 @@ def follow(monkeypatch):
         for name, value in options.items():
             setattr(consumer, name, value)
         monkeypatch.setattr(refolding, "AIOKafkaConsumer", lambda **_: consumer)
+        monkeypatch.setattr(refolding, "topic_identity", identity)
         settings = KafkaSettings(bootstrap="localhost:9092", security="plaintext", partitions=TOTAL)
         return asyncio.run(asyncio.wait_for(refolding.follow(settings, NUMBER, to_position), 20))
 
     return run
+
+
+async def identity(_settings, topic):
+    assert topic == "sickbay.facts"
+    return "cluster/facts"
 
 
 def said(driver, offset, part=None, outcome="taken"):

@@ -9,7 +9,7 @@ import pytest
 from faust.types import TP
 
 from sickbay.settings import KafkaSettings
-from streams.app import LiveWorker, bounded_consumer
+from streams.app import STALLED_S, LiveWorker, Stalls, bounded_consumer
 from streams.testing import Counts
 
 
@@ -52,3 +52,12 @@ def test_a_partition_of_which_nothing_came_yet_waits_for_nothing_behind_the_offs
         return before, worker.spans()
 
     assert asyncio.run(run()) == ({0: (0, 7)}, {0: (7, 7)})
+
+
+def test_a_partition_that_has_more_and_stands_still_is_read_again_once_in_a_while():
+    stalls = Stalls()
+    assert stalls.found({0: (5, 9), 1: (3, 3), 2: (1, 2)}, 0.0) == {}
+    assert stalls.found({0: (5, 9), 1: (3, 3), 2: (2, 4)}, STALLED_S - 1) == {}
+    assert stalls.found({0: (5, 9), 1: (3, 4), 2: (2, 4)}, STALLED_S) == {0: 5}
+    assert stalls.found({0: (5, 9), 1: (3, 4), 2: (4, 4)}, STALLED_S + 1) == {}
+    assert stalls.found({0: (5, 9), 2: (4, 5)}, 2 * STALLED_S) == {0: 5}

@@ -22,7 +22,7 @@ from live_feed import (
 )
 
 from sickbay.cloudevents import Message, header, single
-from sickbay.codec import wrap_decision, wrap_fact
+from sickbay.codec import encode, wrap_decision, wrap_fact
 from sickbay.deadletters import RETRIED, read_letter
 from sickbay.decisions import BreakerClosed, BreakerOpened, CensusTaken, QuarantineOpened
 from sickbay.envelope import partition_of
@@ -105,6 +105,15 @@ def test_a_record_without_decisions_is_answered_by_a_word_on_progress_after_a_wh
     assert len(driver.log[driver.topics.decisions, partition()]) == said
 
 
+def test_what_a_snapshot_holds_is_told_before_so_that_a_stop_leaves_no_record_without_an_answer():
+    driver = begun()
+    feed(driver, [on(f.NODE, f.word(f.plugin(0), "Healthy", T0 + 1_000, 10))])
+    all_of(driver)
+    for number in range(TOTAL):
+        last = driver.log[driver.topics.decisions, number][-1]
+        assert int(header(last.headers, "sickbay-facts-offset")) + 1 == snapshot_of(driver, number).position
+
+
 GARBAGE = {
     "no json": b"\x00\xff garbage",
     "empty": b"",
@@ -148,6 +157,24 @@ def test_a_fact_in_the_wrong_partition_is_parked_and_the_reason_names_the_right_
     work(driver)
     assert f"belongs to partition {partition()} of {TOTAL}" in letters(driver)[0].reason
     assert not driver.worker._held[wrong].live.partition.nodes
+
+
+@pytest.mark.parametrize(
+    "forged", [{"event_id": "another's"}, {"stream_id": "n9"}, {"at_ms": T0}, {"at_ms": -1}, {"at_ms": 2**70}]
+)
+def test_a_fact_whose_outside_is_not_its_own_or_whose_time_is_none_is_parked(forged):
+    driver = begun()
+    fact = sick()
+    if not 0 <= forged.get("at_ms", 0) <= T0:
+        fact = msgspec.structs.replace(fact, observed_at_ms=forged["at_ms"])
+    envelope = msgspec.structs.replace(wrap_fact(fact), **forged)
+    driver.write(partition(), Message(b"k", encode(envelope), []))
+    feed(driver, [sick(1, 11)])
+    work(driver)
+    assert outcomes(driver, partition())[1] == "parked"
+    assert [d.device_id for d in decisions(driver, partition()) if isinstance(d, QuarantineOpened)] == [
+        f.plugin(1)
+    ]
 
 
 def test_what_comes_before_any_policy_is_parked_and_may_be_tried_again():
@@ -325,6 +352,31 @@ def test_a_hole_in_the_topic_ends_the_worker_instead_of_folding_on():
 
     with pytest.raises(ServiceError, match="records between them are gone"):
         asyncio.run(run())
+
+
+def test_a_topic_that_was_made_again_ends_the_worker_instead_of_being_taken_for_repeats():
+    driver = begun()
+    feed(driver, [sick()])
+    all_of(driver)
+    driver.source = "cluster/again"
+    driver.log[driver.topics.facts, partition()].clear()
+    driver.committed[partition()] = 0
+    feed(driver, [sick()] * 9)
+    driver.start()
+    with pytest.raises(ServiceError, match="made again"):
+        work(driver)
+
+
+def test_a_topic_that_lost_its_end_ends_the_worker_instead_of_being_taken_for_repeats():
+    driver = begun()
+    feed(driver, [sick(), sick(1, 11)])
+    all_of(driver)
+    del driver.log[driver.topics.facts, partition()][1:]
+    driver.committed[partition()] = 0
+    feed(driver, [sick(2, 12)])
+    driver.start()
+    with pytest.raises(ServiceError, match="holds up to 3, and the topic ends at 2"):
+        work(driver)
 
 
 def test_a_snapshot_of_another_partition_count_is_refused():
@@ -572,6 +624,7 @@ def test_a_storm_that_no_census_can_name_in_one_record_is_told_in_several_and_st
     number = next(n for n in range(TOTAL) if n != home_of(TOTAL))
     devices = [f"n0|dra:gpu.example/pool-{i:05}/{'gpu' * 20}-{i:05}" for i in range(12_000)]
     live = Live(number, TOTAL)
+    live.source = driver.source
     live.partition = Partition.restored(
         number,
         msgspec.structs.replace(
