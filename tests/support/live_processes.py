@@ -53,10 +53,12 @@ class Process:
         self.name = name
         self.process = None
         self.starts = 0
+        self._log_begins = 0
 
     def start(self, **more):
         assert self.process is None or self.process.poll() is not None, "it runs"
         with self._log.open("ab") as log:
+            self._log_begins = self._log.stat().st_size
             self.process = subprocess.Popen(
                 [SICKBAY, *self._arguments],
                 env=environment(self._settings, **(self._more | more)),
@@ -92,6 +94,12 @@ class Process:
     @property
     def log(self):
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
+
+    @property
+    def log_since_start(self):
+        """What it logged since it was started last."""
+        data = self._log.read_bytes() if self._log.exists() else b""
+        return data[self._log_begins :].decode("utf-8", "replace")
 
     @property
     def is_running(self):

@@ -257,7 +257,9 @@ class Stack:
         for process in (*self.workers, self.project):
             if process.is_running:
                 time.sleep(0.1)
-        eventually(lambda: all("takes records" in w.log for w in self.workers), "workers at work", 60)
+        eventually(
+            lambda: all("takes records" in w.log_since_start for w in self.workers), "workers at work", 60
+        )
         codes = {process.name: process.stop() for process in (*self.workers, self.project)}
         assert set(codes.values()) == {0}, codes
 
