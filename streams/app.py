@@ -77,6 +77,9 @@ def bounded_consumer(facts: str, limit: Callable[[int], int]) -> type[Consumer]:
     """
 
     class BoundedConsumer(Consumer):
+        # what it logs is Faust's word, as loud as Faust's
+        __module__ = Consumer.__module__
+
         def __init__(self, *arguments: Any, **more: Any) -> None:
             super().__init__(*arguments, **more)
             self._read_offset = _ReadOffsets(facts)

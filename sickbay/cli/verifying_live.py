@@ -28,6 +28,8 @@ async def verify_log_is_merged(settings: KafkaSettings, store: Store) -> str:
 async def verify_workers_hold_it(settings: KafkaSettings, _store: Store) -> str:
     """Compare every worker's snapshot with the state that the log in Kafka leads to, byte for byte."""
     counts = await verify_snapshots(settings)
+    if not counts["snapshots"]:
+        return f"workers: none of {settings.partitions} partitions has a snapshot yet, so there is nothing to compare"
     return (
         f"workers: {counts['snapshots']} snapshots of {settings.partitions} partitions, with {counts['snapshot_nodes']} nodes, equal"
         " the state that the log leads to"
