@@ -120,6 +120,16 @@ def test_the_proof_reads_the_topics_again(filled, place, records):
     assert "replay equals live byte for byte" in done.out
 
 
+def test_the_proof_says_of_how_much_nothing_is_proved_yet(filled, place, records):
+    """A store that lags, or has another projector's half of the partitions, is equal as far as it goes, and that is said."""
+    project(filled, place, until_written=holds(place, records))
+    message = records[1][0]
+    asyncio.run(publish(filled, {1: [message, message]}))
+    done = run("verify", "--db", place, "--live", env=variables(filled))
+    assert 0 == done.code, done.err
+    assert "2 records behind in 1 partitions: of those nothing is proved yet" in done.out.splitlines()[0]
+
+
 def test_a_difference_is_found_wherever_it_is(filled, tmp_path, records):
     """An event that is missing, one that is changed, one too many, a position too far: each is named by its place."""
     place = tmp_path / "live.db"
