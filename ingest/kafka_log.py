@@ -23,6 +23,7 @@ from sickbay.codec import decode_envelope, open_envelope
 from sickbay.deadletters import DeadLetter, letter_message
 from sickbay.errors import CodecError, ServiceError
 from sickbay.facts import FACTS, Fact
+from sickbay.operations.failpoints import reach
 from sickbay.settings import KafkaSettings
 
 QUEUE_FACTS: Final = 20_000
@@ -249,10 +250,13 @@ class KafkaFactLog:
         behind = known.take()
         records = [Outgoing(self._topics.facts, record.partition, record.message) for record in packed]
         letters = [self._letter(_letter_of(one)) for one in refused]
+        reach("publisher.packed")
         offsets, resent = await self._deliver([*behind, *records, *letters])
+        reach("publisher.acknowledged")
         known.acknowledged(behind, offsets[: len(behind)], resent)
         known.covers()
         await self._note(known, packed, offsets[len(behind) : len(behind) + len(records)])
+        reach("publisher.noted")
         self.records += len(packed)
         self.batches += sum(len(record.events) > 1 for record in packed)
         self._refused += len(refused)

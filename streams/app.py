@@ -295,7 +295,7 @@ class LiveWorker:
         while True:
             await asyncio.sleep(1.0)
             recovery = self._recovery
-            now = (self.is_ready, sum(recovery.active_offsets.values() or [0]))
+            now = (self.is_ready, sum(offset or 0 for offset in recovery.active_offsets.values()))
             if self.is_ready or now != last:
                 last, since = now, time.monotonic()
             elif time.monotonic() - since > RECOVERY_TIMEOUT_S:

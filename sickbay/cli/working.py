@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -27,11 +27,23 @@ from sickbay.operations.stage_metrics import WorkMetrics
 from sickbay.operations.topics import check_topics
 from sickbay.operations.tracing import setup_tracing
 from sickbay.settings import KafkaSettings, kafka_settings
+from streams.worker import SNAPSHOT_EVERY_MS
 
 #: How often the worker compares its positions with the ends of the topic.
 _LOOK_S: Final = 1.0
 
 _log: Final = logging.getLogger(__name__)
+
+
+class _Wanted(NamedTuple):
+    """What the command line asked for."""
+
+    store: str
+    data_dir: Path | None
+    rebuild: bool
+    snapshot_every_ms: int
+    http_host: str
+    http_port: int
 
 
 class _Figures:
@@ -92,9 +104,22 @@ class _Figures:
     help="First build every snapshot anew from the log in Kafka, deciding nothing: after an upgrade that says so. No other worker"
     " may run.",
 )
+@click.option(
+    "--snapshot-every-ms",
+    type=click.IntRange(100, 3_600_000),
+    default=SNAPSHOT_EVERY_MS,
+    show_default=True,
+    help="Time between two snapshots of a partition: what a kill makes the next worker fold again.",
+)
 @process_options
 def work(
-    store: str, data_dir: Path | None, rebuild: bool, http_port: int, http_host: str, log_format: LogFormat
+    store: str,
+    data_dir: Path | None,
+    rebuild: bool,
+    snapshot_every_ms: int,
+    http_port: int,
+    http_host: str,
+    log_format: LogFormat,
 ) -> None:
     """Fold facts from Kafka into decisions, until SIGTERM.
 
@@ -111,7 +136,9 @@ def work(
         _require_rocksdb()
 
     async def main(stop: Stop) -> None:
-        await _work(stop, settings, store, data_dir, (http_host, http_port), rebuild=rebuild)
+        await _work(
+            stop, settings, _Wanted(store, data_dir, rebuild, snapshot_every_ms, http_host, http_port)
+        )
 
     run_to_exit(main, log_format)
 
@@ -125,15 +152,7 @@ def _require_rocksdb() -> None:
         ) from error
 
 
-async def _work(
-    stop: Stop,
-    settings: KafkaSettings,
-    store: str,
-    data_dir: Path | None,
-    listen: tuple[str, int],
-    *,
-    rebuild: bool,
-) -> None:
+async def _work(stop: Stop, settings: KafkaSettings, wanted: _Wanted) -> None:
     # Faust costs half a second to import, and no other command needs it
     from streams.app import LiveWorker
 
@@ -144,22 +163,24 @@ async def _work(
     async with AsyncExitStack() as stack:
         if tracing is not None:
             stack.push_async_callback(tracing.close)
-        if listen[1]:
-            server = HealthServer(registry, [ready], [progress], host=listen[0], port=listen[1])
+        if wanted.http_port:
+            server = HealthServer(registry, [ready], [progress], host=wanted.http_host, port=wanted.http_port)
             await stack.enter_async_context(server)
             stack.push_async_callback(_ended, asyncio.create_task(watch_loop()))
         await check_topics(settings)
-        if rebuild:
+        if wanted.rebuild:
             positions = await rebuild_snapshots(settings)
             _log.info("snapshots are built anew", extra={"positions": str(positions)})
-        if store == "memory":  # nothing is kept there, but Faust makes its directories all the same
+        data_dir = wanted.data_dir or Path("sickbay-work")
+        if wanted.store == "memory":  # nothing is kept there, but Faust makes its directories all the same
             data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sickbay-work-")))
         worker = LiveWorker(
             settings,
             _Figures(metrics, progress),
             security=_credentials(settings),
-            store=f"{store}://",
-            data_dir=data_dir or Path("sickbay-work"),
+            store=f"{wanted.store}://",
+            data_dir=data_dir,
+            snapshot_every_ms=wanted.snapshot_every_ms,
         )
         if tracing is not None:
             worker.trace()
