@@ -36,6 +36,8 @@ log: Final = logging.getLogger(__name__)
 RECOVERY_TIMEOUT_S: Final = 300.0
 #: How long a stop may take: snapshots of all partitions, a commit, leaving the group.
 STOP_TIMEOUT_S: Final = 45.0
+#: How long the broker may take to say where partitions end; it is asked again.
+ENDS_TIMEOUT_S: Final = 5.0
 #: A dead worker's partitions wait this long; Faust's own default is a minute.
 SESSION_TIMEOUT_S: Final = 10.0
 
@@ -196,6 +198,7 @@ class LiveWorker:
             snapshot_every_ms=snapshot_every_ms,
         )
         cast("Any", self.app.transport).Consumer = bounded_consumer(topics.facts, self.worker.snapshotted)
+        self._asked: asyncio.Future[Mapping[TP, int | None]] | None = None
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # raw, and empty too: what Faust cannot decode it acknowledges and drops (faust-streaming, transport/conductor.py)
         facts = self.app.topic(topics.facts, key_serializer="raw", value_serializer="raw", allow_empty=True)
@@ -221,14 +224,24 @@ class LiveWorker:
 
         setup_opentelemetry(self.app)
 
-    def ends(self) -> dict[int, int]:
-        """Return partition to the end of the facts topic as the consumer saw it last."""
-        found = {}
-        for tp in self.app.consumer.assignment():
-            end = self.app.consumer.highwater(tp) if tp.topic == self._topics.facts else None
-            if end is not None:
-                found[tp.partition] = end
-        return found
+    async def ends(self) -> dict[int, int]:
+        """Ask the broker where the partitions of the facts topic end; empty while it does not answer.
+
+        Asked for by itself: a consumer that is stuck goes on naming the end that its last fetch brought (aiokafka #1154).
+        """
+        held = [tp for tp in self.app.consumer.assignment() if tp.topic == self._topics.facts]
+        if not held:
+            return {}
+        # a question that waits is never cancelled: the thread of the consumer would answer nobody
+        asked = self._asked or asyncio.ensure_future(self.app.consumer.highwaters(*held))
+        self._asked = asked
+        done, _ = await asyncio.wait({asked}, timeout=ENDS_TIMEOUT_S)
+        if not done:
+            return {}
+        self._asked = None
+        if asked.cancelled() or asked.exception() is not None:
+            return {}
+        return {tp.partition: end for tp, end in asked.result().items() if end is not None}
 
     @property
     def _recovery(self) -> Any:

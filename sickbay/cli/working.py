@@ -198,14 +198,15 @@ async def _look(worker: Any, metrics: WorkMetrics, progress: Progress, ready: To
             ready.failed("the state is being recovered, or the group divides its partitions")
             continue
         ready.ready()
-        positions = worker.worker.positions
         waiting = False
-        for partition, end in worker.ends().items():
+        ends = await worker.ends()
+        positions = worker.worker.positions
+        for partition, end in ends.items():
             metrics.positions.saw_end(partition, end)
             waiting |= end > positions.get(partition, 0)
         if waiting:
             progress.waits()
-        else:
+        elif ends:  # a broker that does not answer says nothing of what waits
             progress.idle()
 
 
