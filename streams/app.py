@@ -244,6 +244,17 @@ class LiveWorker:
         return {tp.partition: end for tp, end in asked.result().items() if end is not None}
 
     @property
+    def positions(self) -> dict[int, int]:
+        """Partition to the offset of its next facts record; of one of which nothing came yet, what the group has committed."""
+        committed = cast("Any", self.app.consumer)._committed_offset  # noqa: SLF001 - Faust gives no other way to it
+        known = {
+            tp.partition: offset
+            for tp, offset in committed.items()
+            if tp.topic == self._topics.facts and offset
+        }
+        return known | self.worker.positions
+
+    @property
     def _recovery(self) -> Any:
         return cast("Any", self.app.tables).recovery
 

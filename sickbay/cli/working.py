@@ -200,7 +200,7 @@ async def _look(worker: Any, metrics: WorkMetrics, progress: Progress, ready: To
         ready.ready()
         waiting = False
         ends = await worker.ends()
-        positions = worker.worker.positions
+        positions = worker.positions
         for partition, end in ends.items():
             metrics.positions.saw_end(partition, end)
             waiting |= end > positions.get(partition, 0)

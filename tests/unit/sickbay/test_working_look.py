@@ -23,10 +23,6 @@ class Consumer:
         self.end, self.position, self.asked = end, position, 0
 
     @property
-    def worker(self):
-        return self
-
-    @property
     def positions(self):
         return {3: self.position}
 
