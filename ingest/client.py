@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, Protocol, TypeAlias
 from urllib.parse import urlencode
@@ -26,6 +26,8 @@ from sickbay.errors import ServiceError
 CONNECT_S: Final = 10
 #: Until the headers of an answer, and between two pieces of a body.
 READ_S: Final = 30
+#: For the whole of a body.
+WHOLE_S: Final = 300
 #: A second line behind the reflector's own idle deadline.
 STREAM_READ_S: Final = 300
 #: Loading credentials may run a plugin.
@@ -122,7 +124,7 @@ class ApiClient:
         """GET a path: status, headers and the whole body. Raises UnreachableError, and BodyTooLargeError."""
         session = await self._current()
         async with session.request("GET", path, query, None, READ_S) as answer:
-            return answer.status, answer.headers, await answer.read_all(limit_bytes)
+            return answer.status, answer.headers, await _in_time(answer.read_all(limit_bytes))
 
     async def request_json(
         self,
@@ -138,7 +140,11 @@ class ApiClient:
         """
         session = await self._current()
         async with session.request(method, path, query, body, READ_S) as answer:
-            return answer.status, answer.headers, read_status(await answer.read_all(_DOCUMENT_BYTES_MAX))
+            return (
+                answer.status,
+                answer.headers,
+                read_status(await _in_time(answer.read_all(_DOCUMENT_BYTES_MAX))),
+            )
 
 
 class _Answer:
@@ -163,6 +169,15 @@ class _Answer:
                 raise BodyTooLargeError(f"the answer has more than {limit_bytes} bytes")
             parts.append(part)
         return b"".join(parts)
+
+
+async def _in_time(reading: Coroutine[Any, Any, bytes]) -> bytes:
+    """Read a whole body. Raises UnreachableError when it comes so slowly that it has no end."""
+    try:
+        async with asyncio.timeout(WHOLE_S):
+            return await reading
+    except TimeoutError as error:
+        raise UnreachableError(f"the answer was not whole after {WHOLE_S} s") from error
 
 
 class _Session:

@@ -63,7 +63,8 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
 
     place: str
     reason: str
-    #: The offending bytes, cut at 4 KiB, as text with everything unprintable escaped.
+    #: The offending bytes of a recording, cut at 4 KiB, as text with everything unprintable escaped; of what an API server said
+    #: only who or how long it was (faults X1).
     raw: str
     #: ``None`` when the input did not get as far as having a time.
     at_ms: int | None = None

@@ -2,21 +2,20 @@
 
 Only whole lines are decoded, and strictly, as JSON in UTF-8 (kubernetes-client/python#2087): replacing what cannot be decoded
 would make one device id of two (W12). A line without its end is never used, even where it would decode: the stream broke
-there, and the server sends it again (W11). It must not know what an event means: that is ``ingest.reflector``.
+there, and the server sends it again (W11). What cannot be used may hold the secrets of a Pod, so nothing of its content is kept
+(X1). It must not know what an event means: that is ``ingest.reflector``.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 
 #: Longest line: a Pod with 250 containers that each report on 128 devices fits (W15).
 LINE_BYTES_MAX: Final = 8 << 20
-#: How much of an unusable line is kept, before base64.
-KEPT_BYTES: Final = 4_096
 
 
 class WatchEvent(msgspec.Struct, frozen=True, gc=False):
@@ -29,15 +28,22 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unusable(msgspec.Struct, frozen=True, gc=False):
-    """Bytes that are no event: ``raw`` is base64 of their beginning, at most KEPT_BYTES of them."""
+    """Bytes that are no event. Only who has them elsewhere can tell them again, by length and digest."""
 
     reason: str
-    raw: str
+    size: int
+    #: In hexadecimal.
+    sha256: str
+
+    @property
+    def shown(self) -> str:
+        """What is kept in the place of the bytes."""
+        return f"{self.size} bytes, sha256 {self.sha256}"
 
 
 def unusable(reason: str, data: bytes | bytearray | memoryview) -> Unusable:
     """Return what is kept of bytes that cannot be used."""
-    return Unusable(reason, b64encode(bytes(data[:KEPT_BYTES])).decode("ascii"))
+    return Unusable(reason, len(data), sha256(data).hexdigest())
 
 
 def decode_json(data: bytes | bytearray | memoryview) -> Any:
@@ -58,13 +64,15 @@ def decode_json(data: bytes | bytearray | memoryview) -> Any:
 class Framer:
     """Collects the pieces of one stream. Holds one line and one piece at most, so never more than the limit and a piece."""
 
-    __slots__ = ("_limit", "_line", "_size")
+    __slots__ = ("_digest", "_limit", "_line", "_size")
 
     def __init__(self, limit_bytes: int = LINE_BYTES_MAX) -> None:
         self._limit = limit_bytes
         self._line = bytearray()
-        #: Bytes of the line so far; more than are kept once it is too long.
+        #: Bytes of the line so far.
         self._size = 0
+        #: Of a line that is too long, which is not held.
+        self._digest = sha256()
 
     @property
     def pending(self) -> int:
@@ -79,14 +87,12 @@ class Framer:
         start = 0
         while (end := piece.find(b"\n", start)) >= 0:
             self._add(piece, start, end)
-            line, size = self._line, self._size
-            self._line, self._size = bytearray(), 0
+            line, size, digest = self._line, self._size, self._digest
+            self._line, self._size, self._digest = bytearray(), 0, sha256()
             start = end + 1
             if size > self._limit:
-                yield unusable(
-                    f"a line of {size} bytes, more than the {self._limit} that are read: the object is too large to be watched",
-                    line,
-                )
+                reason = f"a line of {size} bytes, more than the {self._limit} that are read: the object is too large to be watched"
+                yield Unusable(reason, size, digest.hexdigest())
             elif line.strip():
                 yield _decoded(line, size + 1)
         self._add(piece, start, len(piece))
@@ -96,9 +102,9 @@ class Framer:
         if self._size <= self._limit:
             self._line += memoryview(piece)[start:end]
         else:
-            # its beginning is all that will be shown of it
-            self._line += memoryview(piece)[start : min(end, start + KEPT_BYTES)]
-            del self._line[KEPT_BYTES:]
+            self._digest.update(self._line)
+            self._digest.update(memoryview(piece)[start:end])
+            self._line.clear()
 
 
 def _decoded(line: bytearray, size: int) -> WatchEvent | Unusable:

@@ -80,7 +80,7 @@ class Ingester:
         """
         memory = await self._log.recall()
         facts = await asyncio.to_thread(list, memory.facts)
-        self._told = Recollection(facts)
+        self._told = await asyncio.to_thread(Recollection, facts, subjects=not live)
         if live:
             await asyncio.to_thread(self._mirror.recall, facts, self._told.seen_ms)
         else:

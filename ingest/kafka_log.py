@@ -66,6 +66,8 @@ class KafkaFactLog:
         self._sending = False
         self._sender: asyncio.Task[None] | None = None
         self._failure: ServiceError | None = None
+        #: Facts that another leader wrote after the recall, and that count.
+        self._unheard = 0
         #: When the oldest fact in flight was taken.
         self._in_flight_since_s: float | None = None
         #: Facts that ``publish`` took, and those of them that a broker acknowledged.
@@ -162,7 +164,8 @@ class KafkaFactLog:
     async def drain(self) -> None:
         """Wait until every fact that was taken is acknowledged, or parked as one that no record can hold.
 
-        Raises ServiceError when a broker refuses for good or a delivery takes longer than its limit.
+        Raises ServiceError when a broker refuses for good, a delivery takes longer than its limit, or a paused leader wrote
+        after the recall: what is known is not what was told then.
         """
         await self._until(lambda: not self.waiting)
         self._raise_failure()
@@ -263,6 +266,12 @@ class KafkaFactLog:
         self.parked += len(refused)
         self.facts_kept += len(facts) - len(refused)
         self._in_flight_since_s = None
+        if self._unheard:
+            # what differs from them may equal what was recalled, and would never be told
+            raise ServiceError(
+                f"another ingester wrote {self._unheard} facts to {self._topics.facts} after this one had read it back;"
+                " start again, and let one write at a time"
+            )
 
     async def _deliver(self, records: list[Outgoing]) -> tuple[list[int], bool]:
         """Return the offsets, and whether anything was sent more than once."""
@@ -273,7 +282,7 @@ class KafkaFactLog:
         """Give the acknowledged facts to the topic of known facts, after what others wrote between recall and the first."""
         for partition, begin, end in known.unread(packed, offsets):
             for record in await read_facts(self._settings, partition, begin, end):
-                known.foreign(partition, record.offset, record.value, record.headers)
+                self._unheard += known.foreign(partition, record.offset, record.value, record.headers)
         known.told(packed, offsets)
 
 

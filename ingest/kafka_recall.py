@@ -57,6 +57,7 @@ async def recall_partitions(
                         " on is needed: facts were deleted; the topic must keep everything (`sickbay topics check`)"
                     )
                 spans[number] = (begin, ends[number])
+                await asyncio.sleep(0)  # judging takes its time, and the Lease must be renewed
             async for number, records in _read(consumer, topics.facts, spans, stall_s):
                 for record in records:
                     memories[number].fact(record.offset, record.value, record.headers)

@@ -114,10 +114,15 @@ class KnownWriter:
                 if begin < offset:
                     yield number, begin, offset
 
-    def foreign(self, partition: int, offset: int, value: bytes | None, headers: Headers | None) -> None:
-        """Take a facts record that another leader wrote after the recall and before the first own one."""
-        for noted in self._memories[partition].open_fact(offset, value, headers):
+    def foreign(self, partition: int, offset: int, value: bytes | None, headers: Headers | None) -> int:
+        """Take a facts record that another leader wrote after the recall and before the first own one.
+
+        Return how many facts of it count.
+        """
+        facts = self._memories[partition].open_fact(offset, value, headers)
+        for noted in facts:
             self._hear(partition, noted, offset)
+        return len(facts)
 
     def told(self, packed: Sequence[Packed], offsets: Sequence[int]) -> None:
         """Take facts that are acknowledged."""

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 
 from ingest.frames import RESOURCES
 from sickbay.codec import stream_of
-from sickbay.facts import Fact, PolicyChanged, Request, ResyncCompleted, Tick
+from sickbay.facts import EpochChanged, Fact, PolicyChanged, Request, ResyncCompleted, Tick, WatchGapFound
 
 
 class Recollection:
-    """The memory of a log, by subject."""
+    """The memory of a log, by subject; without ``subjects``, which a live watch needs not, it is a few numbers."""
 
-    def __init__(self, facts: Iterable[Fact]) -> None:
+    def __init__(self, facts: Iterable[Fact], *, subjects: bool = True) -> None:
         #: The newest tick that any partition has; ``None`` before the first.
         self.ticked_ms: int | None = None
         #: The newest time at which an ingester saw anything. What people ask for carries times of theirs and is left out.
@@ -27,14 +27,15 @@ class Recollection:
         self._policies: dict[int, tuple[int, str]] = {}
         #: Resource type to its newest version.
         self._versions: dict[str, tuple[int, int]] = {}
-        self._subjects: dict[tuple[str, str], int] = {}
+        self._subjects: dict[tuple[str, str], int] | None = {} if subjects else None
         for fact in facts:
             self._take(fact)
 
     def _take(self, fact: Fact) -> None:
         at_ms = fact.observed_at_ms
-        subject = (stream_of(fact), fact.subject)
-        self._subjects[subject] = max(at_ms, self._subjects.get(subject, 0))
+        if self._subjects is not None:
+            subject = (stream_of(fact), fact.subject)
+            self._subjects[subject] = max(at_ms, self._subjects.get(subject, 0))
         if isinstance(fact, PolicyChanged):
             newest = (at_ms, fact.policy_hash)
             self._policies[fact.partition] = max(newest, self._policies.get(fact.partition, newest))
@@ -42,9 +43,9 @@ class Recollection:
             self.seen_ms = max(at_ms, self.seen_ms or 0)
         if isinstance(fact, Tick):
             self.ticked_ms = max(at_ms, self.ticked_ms or 0)
-        resource = fact.watched if isinstance(fact, ResyncCompleted) else fact.resource
+        resource, rv = _heard(fact)
         if resource in RESOURCES:
-            version = (fact.epoch, fact.rv)
+            version = (fact.epoch, rv)
             self._versions[resource] = max(version, self._versions.get(resource, version))
 
     @property
@@ -65,6 +66,19 @@ class Recollection:
 
     def covers(self, facts: Sequence[Fact]) -> bool:
         """Whether the log knows something as new of the subject of each fact."""
-        return all(
-            self._subjects.get((stream_of(fact), fact.subject), -1) >= fact.observed_at_ms for fact in facts
-        )
+        subjects = self._subjects or {}
+        return all(subjects.get((stream_of(fact), fact.subject), -1) >= fact.observed_at_ms for fact in facts)
+
+
+def _heard(fact: Fact) -> tuple[str, int]:
+    """Return up to which version of which resource type a fact shows that it was heard.
+
+    It is what the mirror recalls: if a watch asked for less, a server that lags would look like a restore.
+    """
+    if isinstance(fact, ResyncCompleted):
+        return fact.watched, fact.rv
+    if isinstance(fact, EpochChanged):
+        return fact.watched, fact.list_rv
+    if isinstance(fact, WatchGapFound):
+        return fact.watched, fact.to_rv
+    return fact.resource, fact.rv

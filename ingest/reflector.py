@@ -220,14 +220,14 @@ class Reflector:
         elif event.type == "BOOKMARK":
             version = version_of(obj)
             if self._initial is None:
-                yield Heard("BOOKMARK", obj, version, event.size)
+                yield Heard("BOOKMARK", self._keep(obj), version, event.size)
                 self._move(version)
             elif ends_initial_events(obj) and version:
                 initial, self._initial = self._initial, None
                 yield from self._whole(version, initial.joined(version), initial.size, now_ms)
                 self._moved = True
         elif event.type not in _OBJECT_TYPES:
-            yield unusable(f"a watch event of the unknown type {event.type[:40]!a}", b"")
+            yield unusable("a watch event of an unknown type", event.type.encode())
         elif self._initial is not None:
             problem = self._initial.take(event.type, obj, event.size)
             if problem:
@@ -349,10 +349,12 @@ class Reflector:
         elif code == 403:
             self._refused(reason)
         else:
+            # what was there a moment ago is served under another version now, or soon: an upgrade must not blind us for long
+            lost = self.lists > 0 and self.state.name != "unavailable"
             self.state = State("unavailable", reason)
             self._listing = True
             self._pages = Pages(self._keep)
-            self._wait = Wait(self._timing.unavailable_ms, discover=True)
+            self._wait = Wait(self._timing.backoff_ms if lost else self._timing.unavailable_ms, discover=True)
 
     def _refused(self, reason: str) -> None:
         """Stay stale, and ask again seldom: what is known stays as it is, and is never taken for an empty list (W18)."""
@@ -377,6 +379,8 @@ class Reflector:
         self._wait = Wait(max(self._draw(longest // 2, longest), at_least_ms), reload=reload)
 
     def _set_state(self, name: Literal["listing", "waiting"], reason: str = "") -> None:
+        if name == "listing" and self.state.name == "waiting":
+            return  # until an answer comes
         if self.state.name not in ("stale", "unavailable"):
             self.state = State(name, reason)
         elif reason:

@@ -40,12 +40,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     settled_ms: int = 10_000
     #: The watch's own time limit is drawn from these, so that not all end at once.
     watch_seconds: tuple[int, int] = (300, 600)
+    #: How long the first list of a resource waits for that of another that should come before it.
+    turn_ms: int = 30_000
     page_limit: int = 500
     line_bytes_max: int = LINE_BYTES_MAX
 
 
 class State(msgspec.Struct, frozen=True):
-    """Where a reflector stands; ``stale`` and ``unavailable`` stay until a request succeeds."""
+    """Where a reflector stands; ``waiting``, ``stale`` and ``unavailable`` stay until a request succeeds."""
 
     name: Literal["listing", "watching", "waiting", "stale", "unavailable"]
     reason: str = ""

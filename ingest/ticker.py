@@ -20,6 +20,9 @@ from sickbay.facts import Tick
 INTERVAL_MS: Final = 5_000
 #: A frame is stamped before it is handed on; for so long a tick waits for those that are on the way.
 SETTLE_MS: Final = 250
+#: Leases that said nothing for longer give the mirror no tick: it takes one for a sign of their watch, and every Lease would lapse
+#: together while that hangs. A Node renews every ten seconds.
+LEASES_SILENT_MS: Final = 15_000
 #: A recording that is silent for longer than this gets few ticks until it speaks again: nothing that waits there hangs on the
 #: grid any more, for a deadline falls due at its own time. Longer than the breaker looks back and stays open by default.
 DENSE_MS: Final = 3_600_000
@@ -69,6 +72,15 @@ def is_honest(watches: Sequence[Heard], now_ms: int) -> bool:
     )
 
 
+def hears_leases(watches: Sequence[Heard], now_ms: int) -> bool:
+    """Whether a tick may stand for a sign of the watch of Leases; ``now_ms`` is monotonic."""
+    return all(
+        watch.heard_ms is not None and now_ms - watch.heard_ms <= LEASES_SILENT_MS
+        for watch in watches
+        if watch.required and watch.resource == "leases"
+    )
+
+
 def ticks(at_ms: int, partitions: int) -> list[Tick]:
     """Return the tick of each partition."""
     return [Tick(node="", observed_at_ms=at_ms, partition=number) for number in range(partitions)]
@@ -99,12 +111,13 @@ async def live_items(
     watches: Callable[[], Sequence[Heard]],
     interval_ms: int = INTERVAL_MS,
 ) -> AsyncGenerator[Item, None]:
-    """Yield frames as they come, with a beat at each multiple of ``interval_ms`` at which the watch is honest.
+    """Yield frames as they come, with a beat at each multiple of ``interval_ms`` at which the watch is honest and was it before.
 
-    Before each beat the mirror hears of the time too (a TICK frame). A frame that was received before a beat and comes after
+    Before each beat the mirror hears of the time too (a TICK frame), unless Leases are silent. A frame that was received before a beat and comes after
     it is dated after it.
     """
     ticked_ms = times.now_ms()
+    was_honest = True
     waiting: asyncio.Future[Frame | Parked] | None = None
     try:
         while True:
@@ -124,8 +137,13 @@ async def live_items(
             if before_ms >= due_ms:
                 # one for several that were missed: time is a level too
                 ticked_ms = before_ms // interval_ms * interval_ms
-                if is_honest(watches(), times.monotonic_ms()):
-                    yield Frame(at_ms=ticked_ms, resource="", type="TICK", object=None, place="clock")
+                heard, now_ms = watches(), times.monotonic_ms()
+                honest = is_honest(heard, now_ms)
+                # what a watch missed while it was cut off comes first when it is taken up again: not ticked before the next time
+                seen, was_honest = honest and was_honest, honest
+                if seen:
+                    if hears_leases(heard, now_ms):
+                        yield Frame(at_ms=ticked_ms, resource="", type="TICK", object=None, place="clock")
                     yield Beat(ticked_ms)
             if isinstance(frame, Frame) and frame.at_ms <= ticked_ms:
                 frame = msgspec.structs.replace(frame, at_ms=ticked_ms + 1)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from random import SystemRandom
 from typing import Any, Final, Literal, Protocol, TypeAlias
@@ -36,6 +37,9 @@ _PATHS: Final = {
     "nodes": "/api/v1/nodes",
     "leases": "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
 }
+#: Whose first lists come before all others, in this order: a claim is where its devices are, and a claim that is new is joined
+#: to what its Pod says now and not to what it said before a restart (``ingest.diff.recalling``).
+_FIRST: Final = ("resourceslices", "pods")
 #: Frames, and bytes they came in, that may wait for the reader.
 _FRAMES_MAX: Final = 256
 _WAITING_BYTES_MAX: Final = 32 << 20
@@ -93,6 +97,7 @@ class Watch:
         watch_list: bool = False,
     ) -> None:
         self._outbox = _Outbox(_FRAMES_MAX, _WAITING_BYTES_MAX)
+        self._timing = timing or Timing()
         known = versions or {}
         self._followers = {
             resource: _Follower(
@@ -101,7 +106,7 @@ class Watch:
                 clock,
                 self._outbox,
                 Reflector(
-                    timing or Timing(),
+                    self._timing,
                     draw or SystemRandom().randint,
                     partial(prune, resource),
                     version=known.get(resource, 0),
@@ -118,8 +123,7 @@ class Watch:
         Raises ServiceError when the configuration can never work. Everything else is waited for, and shows in ``status``.
         """
         followers = [
-            asyncio.create_task(follower.run(), name=f"watch-{resource}")
-            for resource, follower in self._followers.items()
+            asyncio.create_task(self._run(resource), name=f"watch-{resource}") for resource in self._followers
         ]
         waiting: list[asyncio.Task[None]] = []
         try:
@@ -134,6 +138,16 @@ class Watch:
                     yield self._outbox.take()
         finally:
             await _cancelled(*followers, *waiting)
+
+    async def _run(self, resource: str) -> None:
+        """Follow a resource once the first lists that come before its own are handed over, or are not to be had soon."""
+        before = _FIRST[: _FIRST.index(resource)] if resource in _FIRST else _FIRST
+        for other in before:
+            if other in self._followers:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._timing.turn_ms / 1000):
+                        await self._followers[other].begun.wait()
+        await self._followers[resource].run()
 
     def status(self) -> dict[str, Status]:
         """Return how every resource stands now."""
@@ -187,6 +201,8 @@ class _Follower:
         self._reflector = reflector
         #: "" while it is not known which version of the API is served.
         self._path = _PATHS.get(resource, "")
+        #: Set when its first list was handed over, or when the server refuses it.
+        self.begun = asyncio.Event()
 
     def status(self) -> Status:
         reflector = self._reflector
@@ -217,6 +233,8 @@ class _Follower:
                     self._reflector.ended(self._clock.monotonic_ms(), reason)
                 else:
                     self._reflector.request_failed(reason)
+            if self._reflector.state.name in ("stale", "unavailable"):
+                self.begun.set()
             if self._reflector.state != told:
                 told = self._reflector.state
                 _log.info("watch of %s: %s %s", self._resource, told.name, told.reason)
@@ -314,10 +332,13 @@ class _Follower:
                     at_ms=at_ms, resource=self._resource, type=output.type, object=output.object, place=place
                 )
                 await self._outbox.put(frame, output.size)
+                if output.type == "LIST":
+                    self.begun.set()
             else:
-                place = f"watch:{self._resource}@{self._reflector.version}"
-                parked = Parked(place=place, reason=output.reason, raw=output.raw, at_ms=at_ms)
-                await self._outbox.put(parked, len(output.raw))
+                # several may come behind one version, and each is a letter of its own
+                place = f"watch:{self._resource}@{self._reflector.version}#{output.sha256[:16]}"
+                parked = Parked(place=place, reason=output.reason, raw=output.shown, at_ms=at_ms)
+                await self._outbox.put(parked, len(output.shown))
 
 
 _NOT_SERVED: Final = (

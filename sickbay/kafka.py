@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 from uuid import UUID
@@ -40,6 +40,8 @@ T = TypeVar("T")
 _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 #: How long one question may take, attempts included.
 _LIMIT_S: Final = 60.0
+#: How long a client may take to leave.
+_STOP_S: Final = 15.0
 
 
 def client_arguments(settings: KafkaSettings, client_id: str) -> dict[str, Any]:
@@ -195,6 +197,16 @@ async def asked(ask: Callable[[], Awaitable[T]]) -> T:
                 raise
         await asyncio.sleep(pause_s)
     return await ask()
+
+
+async def let_go(client: Any) -> None:
+    """Stop a producer or a consumer, without waiting for a broker that does not answer.
+
+    An idempotent producer never gives up what it was handed, and its own ``stop`` waits for that.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_STOP_S):
+            await client.stop()
 
 
 async def topic_identity(settings: KafkaSettings, topic: str) -> str:

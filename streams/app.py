@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import faust
-from faust.transport.drivers.aiokafka import Consumer
+from faust.transport.drivers.aiokafka import Consumer, Producer
 from faust.types import TP
 
 from sickbay.cloudevents import READ_BYTES_MAX, Message
@@ -88,9 +88,27 @@ def bounded_consumer(facts: str, limit: Callable[[int], int]) -> type[Consumer]:
 
         def _new_offset(self, tp: TP) -> int | None:
             offset = super()._new_offset(tp)
-            return offset if offset is None or tp.topic != facts else min(offset, limit(tp.partition))
+            if offset is None or tp.topic != facts:
+                return offset
+            # never 0, which is the limit of a partition that was let go of: its next owner would read everything again
+            return min(offset, limit(tp.partition)) or None
+
+        def begins(self, tp: TP) -> int:
+            """Return the offset from which a partition is read."""
+            return self._committed_offset[tp] or 0
 
     return BoundedConsumer
+
+
+class IdempotentProducer(Producer):
+    """A producer of which nothing is written behind a batch that the broker refused, and none twice (P1, P3, P7).
+
+    Faust has one only for transactions. Without it an answer could be lost and the next one be written, before the worker hears
+    of it: whoever reads the decisions takes the facts between them as answered by nothing.
+    """
+
+    def _settings_extra(self) -> Mapping[str, Any]:
+        return {"enable_idempotence": True}
 
 
 class FaustOutlet:
@@ -197,6 +215,7 @@ class LiveWorker:
             figures,
             snapshot_every_ms=snapshot_every_ms,
         )
+        cast("Any", self.app.transport).Producer = IdempotentProducer
         cast("Any", self.app.transport).Consumer = bounded_consumer(topics.facts, self.worker.snapshotted)
         self._asked: asyncio.Future[Mapping[TP, int | None]] | None = None
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -224,16 +243,18 @@ class LiveWorker:
 
         setup_opentelemetry(self.app)
 
-    async def ends(self) -> dict[int, int]:
-        """Ask the broker where the partitions of the facts topic end; empty while it does not answer.
+    async def spans(self) -> dict[int, tuple[int, int]]:
+        """Return partition to the offset of its next facts record and the end of its topic; empty while the broker does not answer.
 
-        Asked for by itself: a consumer that is stuck goes on naming the end that its last fetch brought (aiokafka #1154).
+        The end is asked for by itself: a consumer that is stuck goes on naming the one that its last fetch brought (aiokafka #1154).
+        A partition of which nothing came since it was given has its next record where the group says.
         """
-        held = [tp for tp in self.app.consumer.assignment() if tp.topic == self._topics.facts]
-        if not held:
+        consumer = cast("Any", self.app.consumer)
+        assigned = [tp for tp in consumer.assignment() if tp.topic == self._topics.facts]
+        if not assigned:
             return {}
         # a question that waits is never cancelled: the thread of the consumer would answer nobody
-        asked = self._asked or asyncio.ensure_future(self.app.consumer.highwaters(*held))
+        asked = self._asked or asyncio.ensure_future(consumer.highwaters(*assigned))
         self._asked = asked
         done, _ = await asyncio.wait({asked}, timeout=ENDS_TIMEOUT_S)
         if not done:
@@ -241,18 +262,13 @@ class LiveWorker:
         self._asked = None
         if asked.cancelled() or asked.exception() is not None:
             return {}
-        return {tp.partition: end for tp, end in asked.result().items() if end is not None}
-
-    @property
-    def positions(self) -> dict[int, int]:
-        """Partition to the offset of its next facts record; of one of which nothing came yet, what the group has committed."""
-        committed = cast("Any", self.app.consumer)._committed_offset  # noqa: SLF001 - Faust gives no other way to it
-        known = {
-            tp.partition: offset
-            for tp, offset in committed.items()
-            if tp.topic == self._topics.facts and offset
-        }
-        return known | self.worker.positions
+        positions, still = self.worker.positions, consumer.assignment()
+        found = {}
+        for tp, end in asked.result().items():
+            if end is not None and tp in still:
+                begins = positions.get(tp.partition)
+                found[tp.partition] = (consumer.begins(tp) if begins is None else begins, end)
+        return found
 
     @property
     def _recovery(self) -> Any:

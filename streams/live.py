@@ -92,6 +92,8 @@ class Live:
         self.ingest_epoch = 0
         #: Event time of the newest fact.
         self.time_ms = 0
+        #: Of the breaker's home: partition to the time of its newest census that was sent here.
+        self.censused: dict[int, int] = {}
 
     def take(self, offset: int, record: Record) -> Answer:
         """Fold the record at an offset and return its answer. The offset is the position: no record may be left out.
@@ -126,7 +128,8 @@ class Live:
         for opened, event in record.events:
             said = [decision for cause, decision in decisions if cause == opened.envelope.event_id]
             if isinstance(event, CensusTaken):
-                self._hear([event, *said])
+                if self._is_news(event):
+                    self._hear([event, *said])
                 continue
             assert isinstance(event, Fact)
             if self.partition.knows(event):
@@ -137,6 +140,13 @@ class Live:
                 self.partition.replay(decision)
             censuses = [decision for decision in said if isinstance(decision, CensusTaken)]
             self._hear([*censuses, event, *said])
+
+    def _is_news(self, census: CensusTaken) -> bool:
+        """Note a census; one that comes again, from a worker that folds anew, is older than what was heard or as old."""
+        is_news = census.at_ms > self.censused.get(census.partition, -1)
+        if is_news:
+            self.censused[census.partition] = census.at_ms
+        return is_news
 
     def _hear(self, events: Sequence[Event]) -> None:
         """Let the breaker take in what it took in then: censuses before the tick, its own decisions after it."""
@@ -153,7 +163,7 @@ class Live:
     def _take(self, cause: Envelope, event: Event, answer: Answer) -> None:
         said = _Saying(cause, answer)
         if isinstance(event, CensusTaken):
-            if self.breaker is not None:
+            if self.breaker is not None and self._is_news(event):
                 self._tell_breaker([event], event.at_ms, said)
             return
         assert isinstance(event, Fact)
@@ -163,7 +173,8 @@ class Live:
         for decision in self.partition.step(event):
             said.say(decision, self.partition.policy_hash)
         if isinstance(event, PolicyChanged) and self.breaker is not None:
-            self.breaker, _ = BREAKER.step(self.breaker, [event])
+            # it decides at the next tick: what it said here would be in nobody's answer
+            self.breaker = BREAKER.evolve(self.breaker, event)
         elif isinstance(event, Tick):
             self._tick(event, said)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
+from typing import Final
 
 import msgspec
 
@@ -31,6 +32,7 @@ from sickbay.facts import (
     WatchGapFound,
 )
 from sickbay.policy import Policy, policy_from_document
+from sickbay.topics import RECORD_BYTES_MAX
 from streams.custody.aggregate import CUSTODY, NodeState, initial, replay
 from streams.custody.signals import Source, source_of
 from streams.custody.state import NEVER
@@ -40,6 +42,8 @@ from streams.ledger.state import LedgerState
 
 #: Shares of known devices by which a census may be out of date, in percent: the breaker's own ratio is coarser.
 _CENSUS_DRIFT_PERCENT = 5
+#: Bytes of the devices that one census names: it must fit a record (P8). What is left is named by the next one.
+_CENSUS_BYTES: Final = RECORD_BYTES_MAX * 7 // 10
 _NO_SOURCE: tuple[Source, tuple[int, ...]] = (("9",), ())
 #: Claims come before the Pods that speak of them, so that what arrives together needs no second entry.
 _CLAIM: dict[type[Fact], tuple[Source, tuple[int, ...]]] = {ClaimObserved: (("39claim",), ())}
@@ -76,6 +80,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     gates: dict[str, ClaimsGateRequested]
     gaps: dict[str, WatchGapFound]
     reported: dict[str, int]
+    ticked_ms: int
     #: In the order in which they turned: a census tells them so.
     adverse: tuple[tuple[str, tuple[str, int, str]], ...]
 
@@ -110,6 +115,8 @@ class Partition:
         self._adverse: dict[str, tuple[str, int, str]] = {}
         #: Scope of a breaker to the newest word on it: the same word again, late, changes nothing.
         self._heard: dict[str, tuple[int, bool]] = {}
+        #: Time of the newest tick.
+        self._ticked_ms = 0
         #: Nodes whose state changed since whoever keeps snapshots emptied it.
         self.touched: set[str] = set()
 
@@ -168,7 +175,9 @@ class Partition:
         if isinstance(event, Decision):
             if isinstance(event, CensusTaken):
                 if event.partition == self.number:  # the breaker's home hears those of the others too
-                    self._reported, self._adverse = dict(event.known), {}
+                    self._reported = dict(event.known)
+                    for _, device, _, _ in event.adverse:
+                        self._adverse.pop(device, None)
             elif event.node in self.nodes:
                 self._replay_decision(event)
             return
@@ -195,6 +204,7 @@ class Partition:
         """Return the nodes that a fact is about, and take in what concerns the whole partition."""
         match fact:
             case Tick():
+                self._ticked_ms = max(self._ticked_ms, fact.observed_at_ms)
                 return self._due_nodes(fact.observed_at_ms)
             case PolicyChanged():
                 self.policies[fact.policy_hash] = policy_from_document(fact.document)
@@ -257,7 +267,10 @@ class Partition:
         """Whether a fact of this identity was taken in already and is still remembered.
 
         A repeat may carry a later time than the first; taken in, it would move time on and say so under an id that the log has.
+        So would a tick that comes again after newer facts, as from an ingester that was killed (P2): its census has its id.
         """
+        if isinstance(fact, Tick):
+            return fact.observed_at_ms <= self._ticked_ms
         state = self.nodes.get(fact.node)
         if state is None or getattr(fact, "partition", None) is not None:
             return False
@@ -274,6 +287,7 @@ class Partition:
             gates=dict(sorted(self._gates.items())),
             gaps=dict(sorted(self._gaps.items())),
             reported=dict(sorted(self._reported.items())),
+            ticked_ms=self._ticked_ms,
             adverse=tuple(self._adverse.items()),
         )
 
@@ -288,6 +302,7 @@ class Partition:
         partition._breakers, partition._heard = dict(header.breakers), dict(header.heard)
         partition._gates, partition._gaps = dict(header.gates), dict(header.gaps)
         partition._reported, partition._adverse = dict(header.reported), dict(header.adverse)
+        partition._ticked_ms = header.ticked_ms
         for name, state in nodes.items():
             partition.nodes[name] = state
             if name in ledgers:
@@ -311,13 +326,20 @@ class Partition:
         )
         if not self._adverse and not drifted:
             return None
-        adverse = tuple((scope, device, at, by) for device, (scope, at, by) in self._adverse.items())
-        self._adverse = {}
+        adverse: list[tuple[str, str, int, str]] = []
+        left = _CENSUS_BYTES
+        for device, (scope, turned_ms, incident) in self._adverse.items():
+            left -= len(msgspec.json.encode((scope, device, turned_ms, incident))) + 1
+            if left < 0 and adverse:
+                break
+            adverse.append((scope, device, turned_ms, incident))
+        for _, device, _, _ in adverse:
+            del self._adverse[device]
         self._reported = dict(self._known)
         return CensusTaken(
             node="",
             at_ms=at_ms,
             partition=self.number,
             known=dict(sorted(self._known.items())),
-            adverse=adverse,
+            adverse=tuple(adverse),
         )

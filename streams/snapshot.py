@@ -23,7 +23,7 @@ from streams.live import Live
 from streams.partition import Header, Partition, read_policies
 
 #: Raised when the shape of the pieces changes.
-SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 2
 #: What makes a state of one build unreadable for another.
 FOLD_VERSION: Final = f"{SNAPSHOT_VERSION}.{custody.FOLD_VERSION}.{ledger.FOLD_VERSION}"
 
@@ -40,6 +40,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     header: Header
     #: Of the breaker's home, else ``None``.
     breaker: BreakerState | None
+    censused: dict[int, int]
     #: Node to the position of its piece.
     nodes: dict[str, int]
 
@@ -77,6 +78,7 @@ def dump_manifest(live: Live, nodes: Mapping[str, int]) -> bytes:
         time_ms=live.time_ms,
         header=live.partition.header(),
         breaker=live.breaker,
+        censused=live.censused,
         nodes=dict(nodes),
     )
     return _encode(msgspec.to_builtins(manifest, str_keys=True))
@@ -128,7 +130,7 @@ def restore(number: int, manifest: Manifest, pieces: Mapping[str, bytes]) -> Liv
         state.timeline.policies = live.partition.policies
     for books in ledgers.values():
         books.policies = live.partition.policies
-    live.breaker = manifest.breaker
+    live.breaker, live.censused = manifest.breaker, dict(manifest.censused)
     live.position, live.ingest_epoch, live.time_ms = (
         manifest.position,
         manifest.ingest_epoch,

@@ -14,27 +14,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from sickbay.cloudevents import (
-    FACTS_OFFSET,
-    INGEST_EPOCH,
-    OUTCOME,
-    PART,
-    Message,
-    batches,
-    header,
-    single,
-    unpack,
-    whole_header,
-)
+from sickbay.cloudevents import INGEST_EPOCH, Message, header, unpack, whole_header
 from sickbay.deadletters import RETRIED, letter_message, of_record
 from sickbay.errors import CodecError, ServiceError
 from sickbay.operations.failpoints import reach
 from sickbay.topics import Topics
-from streams.live import Answer, Live, NoPolicyError, Record, read_record
+from streams.answers import answer_messages, forwards, mark_message
+from streams.live import Live, NoPolicyError, Record, read_record
 from streams.outlet import Delivered, Figures, Outlet
 from streams.pieces import end_key, load_snapshot, manifest_key, pack, piece_key, position_of
 from streams.snapshot import dump_manifest, dump_node
@@ -103,8 +94,6 @@ class Worker:
         self._snapshot_records = snapshot_records
         self._held: dict[int, _Held] = {}
         self._turn = asyncio.Lock()
-        #: Records taken since the start; a liveness probe looks whether it moves.
-        self.taken = 0
 
     @property
     def positions(self) -> dict[int, int]:
@@ -139,16 +128,25 @@ class Worker:
                 await self._rewind(held, record)
                 return
             held.rewinds = 0
-            await self._fold(held, record)
-            reach("worker.answered")
-            self.taken += 1
-            now_ms = self._outlet.monotonic_ms()
-            if (
-                len(held.held) >= self._snapshot_records
-                or held.held_bytes >= _HELD_BYTES_MAX
-                or now_ms - held.snapshot_at_ms >= self._snapshot_every_ms
-            ):
-                await self._snapshot(held)
+            with self._whole(held):
+                await self._fold(held, record)
+                reach("worker.answered")
+                now_ms = self._outlet.monotonic_ms()
+                if (
+                    len(held.held) >= self._snapshot_records
+                    or held.held_bytes >= _HELD_BYTES_MAX
+                    or now_ms - held.snapshot_at_ms >= self._snapshot_every_ms
+                ):
+                    await self._snapshot(held)
+
+    @contextmanager
+    def _whole(self, held: _Held) -> Iterator[None]:
+        """Let go of a partition that is left halfway: nobody may tell of records that are not answered, or keep such a state."""
+        try:
+            yield
+        except BaseException:
+            self._held.pop(held.live.number, None)
+            raise
 
     async def _rewind(self, held: _Held, record: Delivered) -> None:
         """Ask for what was left out: Faust loses records between a rebalance and the clearing of its queues."""
@@ -192,7 +190,7 @@ class Worker:
             return
         try:
             answer = held.live.take(record.offset, read)
-            said = self._messages(record, answer)
+            said, forwarded = answer_messages(record.partition, record.offset, answer), forwards(answer)
         except NoPolicyError as error:
             await self._park(held, record, str(error))
             return
@@ -206,7 +204,10 @@ class Worker:
             Counter(event.KIND for _, event in read.events),
             Counter(opened.envelope.kind for opened in answer.decisions),
         )
-        await self._answer(held, record, answer, said)
+        if answer.outcome == "superseded":
+            await self._mark(held, record.offset, "superseded")
+            return
+        await self._answer(held, record, said, forwarded)
 
     def _read(self, record: Delivered) -> Record:
         retried = header(record.headers, RETRIED) is not None
@@ -256,28 +257,17 @@ class Worker:
         self._figures.answered("parked", {}, {})
         await self._mark(held, record.offset, "parked")
 
-    def _messages(self, record: Delivered, answer: Answer) -> list[Message]:
-        """Return the records of the decisions. Raises OversizeError for one that no record can hold."""
-        if not answer.decisions:
-            return []
-        extra = [(FACTS_OFFSET, b"%d" % record.offset), (OUTCOME, b"taken")]
-        key = answer.decisions[0].envelope.stream_id or f"partition/{record.partition}"
-        messages = batches(key, [(o.envelope, o.data) for o in answer.decisions], extra)
-        if len(messages) > 1:
-            for index, message in enumerate(messages, 1):
-                message.headers.append((PART, b"%d/%d" % (index, len(messages))))
-        return messages
-
     async def _answer(
-        self, held: _Held, record: Delivered, answer: Answer, messages: Sequence[Message]
+        self,
+        held: _Held,
+        record: Delivered,
+        messages: Sequence[Message],
+        forwarded: Sequence[tuple[int, Message]],
     ) -> None:
         live, number = held.live, record.partition
-        if answer.outcome == "superseded":
-            await self._mark(held, record.offset, "superseded")
-            return
-        for partition, opened in answer.forwarded:
+        for partition, message in forwarded:
             reach("worker.forwarding")
-            await self._send(held, self._topics.facts, partition, single(opened.envelope, opened.data))
+            await self._send(held, self._topics.facts, partition, message)
         for message in messages:
             reach("worker.answering")
             sent = await self._send(held, self._topics.decisions, number, message)
@@ -289,15 +279,7 @@ class Worker:
             self._figures.breaker(sorted(live.breaker.open))
 
     async def _mark(self, held: _Held, offset: int, outcome: str) -> None:
-        message = Message(
-            f"partition/{held.live.number}".encode(),
-            b"",
-            [
-                (FACTS_OFFSET, b"%d" % offset),
-                (OUTCOME, outcome.encode()),
-                ("content-type", b"application/json"),
-            ],
-        )
+        message = mark_message(held.live.number, offset, outcome)
         await self._send(held, self._topics.decisions, held.live.number, message)
         held.told, held.told_at_ms = offset + 1, self._outlet.monotonic_ms()
 
@@ -317,9 +299,9 @@ class Worker:
         return sent
 
     async def _settled(self, held: _Held) -> None:
-        """Wait until the broker has everything that was said."""
-        waiting, held.waiting = held.waiting, deque()
-        await self._acknowledged(waiting)
+        """Wait until the broker has everything that was said; what it did not take stays, so that nothing goes on behind it."""
+        await self._acknowledged(held.waiting)
+        held.waiting.clear()
 
     @staticmethod
     async def _acknowledged(waiting: Sequence[Awaitable[object]] | deque[Awaitable[object]]) -> None:
@@ -340,7 +322,8 @@ class Worker:
         """Write a snapshot of every partition, as before a stop."""
         async with self._turn:
             for held in list(self._held.values()):
-                await self._snapshot(held)
+                with self._whole(held):
+                    await self._snapshot(held)
 
     async def _snapshot(self, held: _Held) -> None:
         live = held.live

@@ -6,6 +6,7 @@ Nothing here may raise for what an object holds.
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
 from typing import Any, Final
 
 from ingest.observe.fields import read_resource_version
@@ -13,6 +14,27 @@ from sickbay.errors import ObjectError
 
 #: Characters of an object that are shown.
 _RAW_MAX: Final = 4_096
+#: Versions of unreadable objects that are remembered.
+_ONCE_MAX: Final = 10_000
+
+
+class Once:
+    """Tells what it was asked before, of the newest ``_ONCE_MAX``: every list of a cluster holds its unreadable objects again."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Hashable, None] = {}
+
+    def is_new(self, resource: str, item: Any, reason: str) -> bool:
+        """Whether this version of an object was not asked for with this reason; one without an identity is new each time."""
+        key = (resource, uid_of(item), rv_of(item), reason)
+        if key in self._asked:
+            return False
+        if not (key[1] and key[2]):
+            return True
+        self._asked[key] = None
+        if len(self._asked) > _ONCE_MAX:
+            del self._asked[next(iter(self._asked))]
+        return True
 
 
 def metadata_of(item: Any) -> dict[str, Any]:

@@ -149,6 +149,14 @@ class Collection(ABC, Generic[K, Seen]):
     def settle(self, moment: Moment, out: list[Fact]) -> None:
         """Emit what follows from all objects of a frame together; called once after each frame."""
 
+    def is_past(self, uid: str, version: Version, *, revived: bool) -> bool:
+        """Whether an object was seen at a newer version, or with ``revived`` gone by then."""
+        known = self.by_uid.get(uid)
+        if known is not None:
+            return version < known.version
+        gone = self._gone.get(uid) if revived else None
+        return gone is not None and gone.covers(version)
+
     def put(self, obj: dict[str, Any], moment: Moment, out: list[Fact]) -> Outcome:
         """Apply one version of one object.
 

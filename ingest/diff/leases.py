@@ -1,9 +1,9 @@
 """Node Leases: who has gone silent, measured by arrival.
 
 A Lease lives as long as its resourceVersion keeps changing; its ``renewTime`` is the node's own clock and decides nothing
-(kubernetes/kubernetes#108844, #113081). Silence is measured in *sighted time*: the sum of the gaps between consecutive frames
-of any kind, each counted as 15 s at most. So an ingester that was away, or a receipt clock that jumped a day, lapses nobody
-(reference faults, I7 to I9).
+(kubernetes/kubernetes#108844, #113081). Silence is measured in *sighted time*: the sum of the gaps between consecutive signs of
+the watch of Leases, each counted as 15 s at most. So an ingester that was away, a watch that was cut off while others went on,
+or a receipt clock that jumped a day, lapses nobody (reference faults, I7 to I9).
 """
 
 from __future__ import annotations
@@ -18,8 +18,22 @@ from ingest.diff.recalling import Told
 from ingest.observe.nodes import observe_lease
 from sickbay.facts import Fact, NodeLeaseLapsed, NodeLeaseResumed
 
-#: The longest gap between frames that counts as having looked: ticks come every few seconds, bookmarks every minute.
+#: The longest gap between signs that counts as having looked: ticks come every few seconds, bookmarks every minute.
 GAP_MAX_MS: Final = 15_000
+
+
+class Sighted:
+    """Time that is only counted while somebody looks; ``ms`` only rises."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+        self._last_ms: int | None = None
+
+    def sign(self, at_ms: int) -> None:
+        """Let the time since the sign before pass; a clock that stepped back counts as no time."""
+        if self._last_ms is not None and at_ms > self._last_ms:
+            self.ms += min(at_ms - self._last_ms, GAP_MAX_MS)
+        self._last_ms = at_ms
 
 
 class _Lease(msgspec.Struct):
@@ -40,8 +54,7 @@ class LeaseCollection:
     def __init__(self) -> None:
         self._leases: dict[str, _Lease] = {}
         self._deadlines: list[tuple[int, str]] = []
-        self.sighted_ms = 0
-        self._last_ms: int | None = None
+        self._sighted = Sighted()
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -55,17 +68,15 @@ class LeaseCollection:
                 )
 
     def sight(self, at_ms: int) -> None:
-        """Let the time between two frames pass; a clock that stepped back counts as no time."""
-        if self._last_ms is not None and at_ms > self._last_ms:
-            self.sighted_ms += min(at_ms - self._last_ms, GAP_MAX_MS)
-        self._last_ms = at_ms
+        """Take note of a sign of the watch of Leases."""
+        self._sighted.sign(at_ms)
 
     def restart(self) -> None:
         """Begin every wait anew: nothing was seen of Leases for a while, and that is nobody's silence but ours."""
         self._deadlines = []
         for name, lease in self._leases.items():
             if lease.deadline_ms is not None and not lease.lapsed:
-                lease.deadline_ms = self.sighted_ms + lease.lease_ms
+                lease.deadline_ms = self._sighted.ms + lease.lease_ms
                 heappush(self._deadlines, (lease.deadline_ms, name))
 
     def put(self, obj: dict[str, Any], moment: Moment, out: list[Fact]) -> Outcome:
@@ -96,7 +107,7 @@ class LeaseCollection:
                 )
             )
             lapsed = False
-        deadline = self.sighted_ms + seen.lease_ms if vouches else None
+        deadline = self._sighted.ms + seen.lease_ms if vouches else None
         self._leases[name] = _Lease(
             identity.uid, moment.epoch, identity.rv, seen.lease_ms, moment.at_ms, deadline, lapsed
         )
@@ -119,20 +130,12 @@ class LeaseCollection:
             del self._leases[name]
         return len(missing)
 
-    def lapse(self, at_ms: int, watched_ms: int, out: list[Fact]) -> None:
-        """Emit the Leases whose time ran out, once each.
-
-        ``watched_ms`` is when a watch of Leases last gave a sign of life. A Lease that no sign followed waits anew: one list
-        of Leases in a recording of other things is no watch, and its silence is nobody's.
-        """
-        while self._deadlines and self._deadlines[0][0] < self.sighted_ms:
+    def lapse(self, at_ms: int, out: list[Fact]) -> None:
+        """Emit the Leases whose time ran out, once each."""
+        while self._deadlines and self._deadlines[0][0] < self._sighted.ms:
             deadline, name = heappop(self._deadlines)
             lease = self._leases.get(name)
             if lease is None or lease.deadline_ms != deadline or lease.lapsed:
-                continue
-            if lease.renewed_at_ms >= watched_ms:
-                lease.deadline_ms = self.sighted_ms + lease.lease_ms
-                heappush(self._deadlines, (lease.deadline_ms, name))
                 continue
             lease.lapsed = True
             out.append(

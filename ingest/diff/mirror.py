@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from ingest.diff.claims import ClaimCollection
-from ingest.diff.items import names_of, rv_of, shown, uid_of
+from ingest.diff.items import Once, names_of, rv_of, shown, uid_of
 from ingest.diff.known import Collection, Known, Moment
-from ingest.diff.leases import LeaseCollection
+from ingest.diff.leases import LeaseCollection, Sighted
 from ingest.diff.nodes import NodeCollection
 from ingest.diff.pods import PodCollection
 from ingest.diff.pools import SliceCollection
@@ -64,8 +64,9 @@ class Mirror:
         }
         self._clocks = {resource: _Clock() for resource in RESOURCES}
         self._begun = False
-        self._ticked_ms = 0
+        self._sighted = Sighted()
         self._parked: list[Parked] = []
+        self._parked_once = Once()
         #: Frames of resources that are not read, by name.
         self.unknown_resources: Counter[str] = Counter()
         #: Times a field was seen that this build does not read, by path.
@@ -113,13 +114,13 @@ class Mirror:
         """
         out: list[Fact] = []
         self._sight(frame.at_ms)
-        if frame.type == "TICK":
-            # whoever writes ticks watches Leases too
-            self._ticked_ms = max(self._ticked_ms, frame.at_ms)
-        elif frame.resource not in self._clocks:
-            _count(self.unknown_resources, frame.resource)
-        else:
+        # whoever writes ticks watches Leases too
+        if frame.type == "TICK" or (frame.resource == "leases" and frame.type != "ERROR"):
+            self._leases.sight(frame.at_ms)
+        if frame.resource in self._clocks:
             self._apply(frame, self._clocks[frame.resource], out)
+        elif frame.type != "TICK":
+            _count(self.unknown_resources, frame.resource)
         self._let_time_pass(frame.at_ms, out)
         return out
 
@@ -142,15 +143,14 @@ class Mirror:
 
     def _sight(self, at_ms: int) -> None:
         self._begun = True
-        self._leases.sight(at_ms)
-        self._pods.words.sighted_ms = self._leases.sighted_ms
+        self._sighted.sign(at_ms)
+        self._pods.words.sighted_ms = self._sighted.ms
 
     def _let_time_pass(self, at_ms: int, out: list[Fact]) -> None:
         if self._pods.words.waiting:
             self._pods.give_up_waiting(at_ms, out)
-        leases = self._clocks["leases"]
-        if leases.gap is None:
-            self._leases.lapse(at_ms, max(self._ticked_ms, leases.heard_ms or 0), out)
+        if self._clocks["leases"].gap is None:
+            self._leases.lapse(at_ms, out)
 
     def _apply(self, frame: Frame, clock: _Clock, out: list[Fact]) -> None:
         obj = frame.object
@@ -208,11 +208,11 @@ class Mirror:
                 if frame.type == "DELETED"
                 else collection.put(obj, moment, out)
             )
-        except ObjectError as error:
-            self._park(frame, str(error), obj, place)
-            return None
-        except UnicodeEncodeError:
-            self._park(frame, "a text holds a lone surrogate and is no Unicode", obj, place)
+        except (ObjectError, UnicodeEncodeError) as error:
+            surrogate = isinstance(error, UnicodeEncodeError)
+            reason = "a text holds a lone surrogate and is no Unicode" if surrogate else str(error)
+            if self._parked_once.is_new(frame.resource, obj, reason):
+                self._park(frame, reason, obj, place)
             return None
         if collection.problems:
             for problem in collection.problems:
@@ -250,7 +250,7 @@ class Mirror:
         if stated is None or stated == "":
             # kubectl's own List wrapper has no version. Its newest item may be older than what was seen, because the
             # newest object is gone; only an object that went backwards shows a restore.
-            back = newest < clock.rv and self._went_back(frame.resource, items)
+            back = newest < clock.rv and self._went_back(frame.resource, clock.epoch, items, revived=False)
             rv = newest if back else max(newest, clock.rv)
         else:
             try:
@@ -258,7 +258,8 @@ class Mirror:
             except ObjectError as error:
                 self._park(frame, str(error), obj)
                 return
-            back = rv < clock.rv
+            # a restored cluster may have outgrown what was seen of the old history
+            back = rv < clock.rv or self._went_back(frame.resource, clock.epoch, items, revived=True)
         if back:
             self._new_epoch(frame, clock, rv, out)
         self._end_gap(frame, clock, rv, out)
@@ -319,16 +320,18 @@ class Mirror:
                 outcomes[outcome] += 1
         return outcomes, removed
 
-    def _went_back(self, resource: str, items: list[Any]) -> bool:
-        """Whether a known object has a lower version in ``items``."""
+    def _went_back(self, resource: str, epoch: int, items: list[Any], *, revived: bool) -> bool:
+        """Whether an object of ``items`` has a lower version than it had, or, where that counts, is back from the dead.
+
+        A LIST is the state at its own version. Where that is not behind what was seen, only another history explains either.
+        """
         collection = self._collections.get(resource)
         if collection is None:
             return False
-        for item in items:
-            known = collection.by_uid.get(uid_of(item))
-            if known is not None and rv_of(item) < known.rv:
-                return True
-        return False
+        versions = ((uid_of(item), (epoch, rv_of(item))) for item in items)
+        return any(
+            version[1] and collection.is_past(uid, version, revived=revived) for uid, version in versions
+        )
 
     def _new_epoch(self, frame: Frame, clock: _Clock, list_rv: int, out: list[Fact]) -> None:
         """The cluster was restored to an earlier state: from here on versions are compared anew (W3)."""

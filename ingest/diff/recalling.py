@@ -14,15 +14,19 @@ What only the memory of a running mirror held is lost with it:
 * *Where a claim's devices were*: a claim that waits for some of its slices forgets the nodes of devices whose slices went or
   moved meanwhile; one that was charged by its node selector stays on that node if a later allocation of the same devices
   names none. A claim that is read before the first LIST of slices may be told on node "" first. So list slices first, and
-  Pods before claims: a new claim that is joined to a Pod's old version tells of silence that is over.
-* *Versions that told nothing*: a restore to a state that is no older than the newest told version of a resource does not
-  raise its epoch, and a Lease that lapsed is not resumed by it; a replay of such versions is told as late, under ids that are
-  repeats everywhere.
+  Pods before claims: a new claim that is joined to a Pod's old version tells of silence that is over. ``ingest.watching`` does
+  so, for as long as it is answered.
+* *Versions that told nothing*: a restore to a state that is no older than the newest told version of a resource raises its
+  epoch only where an object is older than it was told; what changed in neither is the same in both. A replay of such versions
+  is told as late, under ids that are repeats everywhere.
 * *That a Pod had ended*: it is read once more, so that a frozen word that waited is not lost; after a restore it may speak.
 * *Leases that live*: silence is counted from the first LIST, and ``last_renewal_at_ms`` of a lapse is then the time of that
   LIST. A Lease that lapsed, was deleted and made again, all before the restart, is told to have resumed.
-* *Slices and Leases themselves*: ``ResyncCompleted`` counts all as added and none as removed. A LIST without a version of its
-  own shows a restore only by Pods, claims and Nodes.
+* *Slices and Leases themselves*: ``ResyncCompleted`` counts all as added and none as removed, and they do not show a restore by
+  having gone back.
+
+None of it tells of a fault that was none. The first two may leave one out: a fault that was over before it could be told, and
+one that a Pod told of a device which it had no more, which stands as unattributed.
 
 This module sorts and must not judge: what a fact means for a collection stands in that collection.
 """

@@ -19,7 +19,7 @@ from sickbay.cloudevents import single
 from sickbay.codec import fact_id, open_envelope, wrap_fact
 from sickbay.errors import StoreError
 from sickbay.facts import Fact
-from sickbay.kafka import client_arguments, translated
+from sickbay.kafka import client_arguments, let_go, translated
 from sickbay.settings import KafkaSettings, kafka_settings
 
 #: How long an answer may take: workers and projector answer within a second, a rebalance takes ten.
@@ -58,17 +58,19 @@ async def _write(settings: KafkaSettings, requests: Mapping[int, Fact]) -> None:
     with translated(settings):
         await producer.start()
         try:
-            for number, request in requests.items():
-                message = single(wrap_fact(request))
-                await producer.send_and_wait(
-                    settings.topics.facts,
-                    message.value,
-                    key=message.key,
-                    partition=number,
-                    headers=message.headers,
-                )
+            # an idempotent producer tries again for ever
+            async with asyncio.timeout(_PATIENCE_S):
+                for number, request in requests.items():
+                    message = single(wrap_fact(request))
+                    await producer.send_and_wait(
+                        settings.topics.facts,
+                        message.value,
+                        key=message.key,
+                        partition=number,
+                        headers=message.headers,
+                    )
         finally:
-            await producer.stop()
+            await let_go(producer)
 
 
 def _await_answer(

@@ -179,6 +179,7 @@ class Feeding:
                 if isinstance(item, Beat):
                     self._count_relists({name: status.relists for name, status in watch.status().items()})
                 yield item
+                sight.took(item)
 
     def _count_relists(self, relists: Mapping[str, int]) -> None:
         for resource, count in relists.items():

@@ -18,6 +18,7 @@ from sickbay.cloudevents import (
     FACTS_OFFSET,
     INGEST_EPOCH,
     OUTCOME,
+    OUTCOMES,
     PART,
     READ_BYTES_MAX,
     header,
@@ -28,7 +29,7 @@ from sickbay.codec import open_envelope
 from sickbay.deadletters import RETRIED
 from sickbay.decisions import Decision
 from sickbay.errors import CodecError, ServiceError, VerifyError
-from sickbay.kafka import client_arguments, translated
+from sickbay.kafka import client_arguments, let_go, translated
 from sickbay.settings import KafkaSettings
 from streams.live import Live, read_record
 from streams.pieces import end_key, load_snapshot, manifest_key, pack, piece_key
@@ -36,6 +37,8 @@ from streams.snapshot import dump_manifest, dump_node
 
 #: How long a broker may give nothing of a topic that has more.
 _SILENCE_S: Final = 60.0
+#: How long a broker may take to acknowledge the pieces of one partition.
+_ACKNOWLEDGE_TIMEOUT_S: Final = 120.0
 #: Records that may wait for the other topic; what is beyond waits in Kafka.
 _WAITING_MAX: Final = 50_000
 
@@ -46,40 +49,86 @@ class _Answer(NamedTuple):
 
 
 class _Answers:
-    """The first complete answer to each facts record, as the decisions topic gives them."""
+    """The first complete answer to each facts record, as the decisions topic gives them; by the rules of ``projections.merging``."""
 
     def __init__(self) -> None:
         self.complete: dict[int, _Answer] = {}
         #: Every facts record below it was answered.
         self.answered_to = 0
-        self._parts: dict[int, dict[int, Any]] = {}
+        #: What has begun: the facts record, its outcome, how many parts it has, and those that came.
+        self._partial: tuple[int, str, int, dict[int, Any]] | None = None
 
     def take(self, record: Any) -> None:
-        offset = whole_header(record.headers, FACTS_OFFSET)
-        outcome = header(record.headers, OUTCOME)
-        if offset is None or outcome is None:
-            raise CodecError(
-                f"{record.topic}/{record.partition}@{record.offset} has no {FACTS_OFFSET} or no {OUTCOME}: no worker wrote it"
-            )
+        """Take the next record. Raises CodecError for one that no worker wrote, ServiceError when an answer lost a part."""
+        place = f"{record.topic}/{record.partition}@{record.offset}"
+        offset, outcome = whole_header(record.headers, FACTS_OFFSET), header(record.headers, OUTCOME)
+        if offset is None or outcome not in OUTCOMES:
+            raise CodecError(f"{place} has no {FACTS_OFFSET} or no {OUTCOME}: no worker wrote it")
+        number, _, count = (header(record.headers, PART) or "1/1").partition("/")
+        if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+            raise CodecError(f"{place} has a {PART} that is none: no worker wrote it")
         if offset < self.answered_to:
             return
-        number, _, count = (header(record.headers, PART) or "1/1").partition("/")
-        parts = self._parts.setdefault(offset, {})
-        parts.setdefault(int(number), record)
-        if len(parts) < int(count):
+        partial = self._partial
+        if partial is not None and offset > partial[0]:
+            raise ServiceError(
+                f"{place} answers {offset}, and the answer to {partial[0]} has {len(partial[3])} of {partial[2]} parts: decisions"
+                " were lost in Kafka; restore the topic from a copy"
+            )
+        self.answered_to = offset
+        if (
+            partial is None
+            or partial[1:3] != (outcome, int(count))
+            or partial[3].get(int(number), record).value != record.value
+        ):
+            partial = (offset, outcome, int(count), {})
+        partial[3].setdefault(int(number), record)
+        if len(partial[3]) < partial[2]:
+            self._partial = partial
             return
-        del self._parts[offset]
-        self.answered_to = offset + 1
+        self._partial, self.answered_to = None, offset + 1
         if outcome != "progress":
-            opened = [
-                o for _, part in sorted(parts.items()) if part.value for o in unpack(part.value, part.headers)
-            ]
-            decisions: list[tuple[str, Decision]] = []
-            for item in opened:
-                event = open_envelope(item.envelope)
-                assert isinstance(event, Decision)
-                decisions.append((item.envelope.causation_id, event))
-            self.complete[offset] = _Answer(outcome, decisions)
+            self.complete[offset] = _Answer(outcome, _decisions(partial[3]))
+
+
+def _decisions(parts: Mapping[int, Any]) -> list[tuple[str, Decision]]:
+    decisions: list[tuple[str, Decision]] = []
+    for _, part in sorted(parts.items()):
+        for item in unpack(part.value, part.headers) if part.value else ():
+            event = open_envelope(item.envelope)
+            if not isinstance(event, Decision):
+                raise CodecError(
+                    f"{part.topic}/{part.partition}@{part.offset} holds a fact: no worker wrote it"
+                )
+            decisions.append((item.envelope.causation_id, event))
+    return decisions
+
+
+class _Reader:
+    """Records of some partitions, up to where they ended when it began."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> None:
+        self._consumer = consumer
+        self._ends = ends
+        self._heard_s = asyncio.get_running_loop().time()
+
+    async def at_end(self, tp: TopicPartition) -> bool:
+        return bool(await self._consumer.position(tp) >= self._ends[tp])
+
+    async def fetch(self, *wanted: TopicPartition) -> dict[TopicPartition, list[Any]]:
+        """Return what comes of partitions of which one has more. Raises ServiceError when nothing comes for too long."""
+        got: dict[TopicPartition, list[Any]] = await self._consumer.getmany(
+            *wanted, timeout_ms=1_000, max_records=2_000
+        )
+        now_s = asyncio.get_running_loop().time()
+        if got:
+            self._heard_s = now_s
+        elif now_s - self._heard_s > _SILENCE_S:
+            raise ServiceError(
+                f"Kafka gave nothing of {', '.join(sorted({tp.topic for tp in wanted}))} for {_SILENCE_S:.0f} s, and there is more;"
+                " look at the brokers, then run again"
+            )
+        return got
 
 
 async def follow(settings: KafkaSettings, number: int, to_position: int | None = None) -> Live:
@@ -109,28 +158,45 @@ async def follow(settings: KafkaSettings, number: int, to_position: int | None =
                         " without it; restore the topic from a copy"
                     )
                 consumer.seek(tp, 0)
+            reader, following = _Reader(consumer, ends), {facts: 0, decisions: 0}
             while True:
                 _advance(live, answers, waiting, to_position)
                 if to_position is not None and live.position >= to_position:
                     return live
-                at = {tp: await consumer.position(tp) for tp in (facts, decisions)}
-                if all(at[tp] >= ends[tp] for tp in at):
+                answered = await reader.at_end(decisions)
+                if answered and (waiting or live.position >= answers.answered_to):
+                    break  # nobody answered what comes
+                if await reader.at_end(facts) and not waiting and live.position < answers.answered_to:
                     break
-                crowded = len(waiting) >= _WAITING_MAX
-                (consumer.pause if crowded else consumer.resume)(facts)
-                async with asyncio.timeout(_SILENCE_S):
-                    got = await consumer.getmany(timeout_ms=1_000, max_records=2_000)
-                for tp, records in got.items():
+                wanted = [facts] if len(waiting) < _WAITING_MAX else []
+                if not answered and len(answers.complete) < _WAITING_MAX:
+                    wanted.append(decisions)
+                for tp, records in (await reader.fetch(*wanted)).items():
                     for record in records:
+                        _require_next(record, following[tp])
+                        following[tp] += 1
                         waiting.append(record) if tp == facts else answers.take(record)
         finally:
-            await consumer.stop()
+            await let_go(consumer)
     if to_position is not None:
         raise VerifyError(
             f"partition {number}: a snapshot holds up to {to_position}, and the log in Kafka answers up to {live.position} only;"
             f" {topics.facts} or {topics.decisions} lost records, restore them from a copy"
         )
+    if live.position < answers.answered_to:
+        raise ServiceError(
+            f"{topics.facts}/{number} ends at {live.position}, and {topics.decisions} answers up to {answers.answered_to}: facts were"
+            " lost; restore the topic from a copy"
+        )
     return live
+
+
+def _require_next(record: Any, expected: int) -> None:
+    if record.offset != expected:
+        raise ServiceError(
+            f"{record.topic}/{record.partition}@{record.offset} follows where offset {expected} is due: records are gone, and no"
+            " state can be built without them; restore the topic from a copy"
+        )
 
 
 def _advance(live: Live, answers: _Answers, waiting: deque[Any], to_position: int | None) -> None:
@@ -165,10 +231,9 @@ async def read_state(settings: KafkaSettings) -> dict[int, dict[str, bytes]]:
             ends = await consumer.end_offsets(tps)
             for tp, start in (await consumer.beginning_offsets(tps)).items():
                 consumer.seek(tp, start)
-            while any([await consumer.position(tp) < ends[tp] for tp in tps]):
-                async with asyncio.timeout(_SILENCE_S):
-                    got = await consumer.getmany(timeout_ms=1_000, max_records=2_000)
-                for tp, records in got.items():
+            reader = _Reader(consumer, ends)
+            while not all([await reader.at_end(tp) for tp in tps]):
+                for tp, records in (await reader.fetch(*tps)).items():
                     for record in records:
                         key = record.key.decode()
                         if record.value is None:
@@ -176,7 +241,7 @@ async def read_state(settings: KafkaSettings) -> dict[int, dict[str, bytes]]:
                         else:
                             state[tp.partition][key] = record.value
         finally:
-            await consumer.stop()
+            await let_go(consumer)
     return state
 
 
@@ -238,7 +303,7 @@ async def rebuild_snapshots(settings: KafkaSettings) -> dict[int, int]:
                     await _write(producer, settings, live, state[number])
                 positions[number] = live.position
         finally:
-            await producer.stop()
+            await let_go(producer)
     await _commit(settings, positions)
     return positions
 
@@ -252,11 +317,13 @@ async def _write(
     written[manifest_key(number, position)] = pack(dump_manifest(live, dict.fromkeys(names, position)))
     gone = sorted(old.keys() - written.keys() - {end_key(number)})
     for batch in (written.items(), [(key, None) for key in gone], [(end_key(number), b"%d" % position)]):
-        sent = [
-            await producer.send(settings.topics.state, value, key=key.encode(), partition=number)
-            for key, value in batch
-        ]
-        await asyncio.gather(*sent)
+        # an idempotent producer tries again for ever
+        async with asyncio.timeout(_ACKNOWLEDGE_TIMEOUT_S):
+            sent = [
+                await producer.send(settings.topics.state, value, key=key.encode(), partition=number)
+                for key, value in batch
+            ]
+            await asyncio.gather(*sent)
 
 
 async def _commit(settings: KafkaSettings, positions: Mapping[int, int]) -> None:
@@ -273,7 +340,7 @@ async def _commit(settings: KafkaSettings, positions: Mapping[int, int]) -> None
             consumer.assign(list(tps))
             await consumer.commit({tp: OffsetAndMetadata(at, "") for tp, at in tps.items()})
         finally:
-            await consumer.stop()
+            await let_go(consumer)
 
 
 async def _require_no_workers(settings: KafkaSettings) -> None:

@@ -199,14 +199,13 @@ async def _look(worker: Any, metrics: WorkMetrics, progress: Progress, ready: To
             continue
         ready.ready()
         waiting = False
-        ends = await worker.ends()
-        positions = worker.positions
-        for partition, end in ends.items():
+        spans = await worker.spans()
+        for partition, (position, end) in spans.items():
             metrics.positions.saw_end(partition, end)
-            waiting |= end > positions.get(partition, 0)
+            waiting |= end > position
         if waiting:
             progress.waits()
-        elif ends:  # a broker that does not answer says nothing of what waits
+        elif spans:  # a broker that does not answer says nothing of what waits
             progress.idle()
 
 

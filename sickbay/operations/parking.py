@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError
 
 from sickbay.deadletters import RETRIED, VALUE_BYTES_MAX, DeadLetter, letter_message, read_letter
 from sickbay.errors import CodecError, InputError, ServiceError
-from sickbay.kafka import client_arguments, topic_identity, translated
+from sickbay.kafka import client_arguments, let_go, topic_identity, translated
 from sickbay.operations.failpoints import reach
 from sickbay.settings import KafkaSettings
 from sickbay.topics import RECORD_BYTES_MAX, Topics
@@ -104,7 +104,7 @@ async def read_parked(
                     letter = _no_letter(record, str(error))
                 yield Parked(letter, record.timestamp, record.partition, record.offset)
         finally:
-            await consumer.stop()
+            await let_go(consumer)
 
 
 async def _records(consumer: AIOKafkaConsumer, since_ms: int | None) -> AsyncIterator[Any]:
@@ -171,7 +171,7 @@ class Retrier:
             try:
                 await self._producer.start()
             except BaseException:
-                await self._producer.stop()
+                await let_go(self._producer)
                 raise
         return self
 
@@ -180,7 +180,7 @@ class Retrier:
     ) -> None:
         """Let go."""
         if self._producer is not None:
-            await self._producer.stop()
+            await let_go(self._producer)
 
     async def write(self, letter: DeadLetter) -> str:
         """Write a letter's record to its topic and partition again, and return the place that it has now.

@@ -13,8 +13,8 @@ LIVE_MUTANTS: Final = (
     Mutant(
         "a record is acknowledged when it is folded",
         "streams/worker.py",
-        "            await self._fold(held, record)\n            self.taken += 1\n",
-        "            await self._fold(held, record)\n            record.acknowledge()\n            self.taken += 1\n",
+        '                reach("worker.answered")\n',
+        '                reach("worker.answered")\n                record.acknowledge()\n',
         (f"{LAWS}test_every_record_is_acknowledged_by_a_snapshot_that_holds_it_and_by_none_that_does_not",),
     ),
     Mutant(
@@ -103,5 +103,43 @@ LIVE_MUTANTS: Final = (
         'end_key(number), b"%d" % position',
         "end_key(number), None",
         (f"{UNIT}test_c51_the_last_record_of_a_snapshot_is_none_that_compaction_takes_away",),
+    ),
+    Mutant(
+        "a partition that is left halfway is kept",
+        "streams/worker.py",
+        "            self._held.pop(held.live.number, None)\n            raise",
+        "            raise",
+        (
+            f"{UNIT}test_what_the_broker_did_not_take_is_neither_told_as_done_nor_kept_in_a_snapshot",
+            f"{UNIT}test_a_snapshot_that_failed_between_its_pieces_is_not_finished_by_a_later_one",
+        ),
+    ),
+    Mutant(
+        "a tick that comes again lets time pass again",
+        "streams/partition.py",
+        "            return fact.observed_at_ms <= self._ticked_ms",
+        "            return False",
+        (f"{UNIT}test_a_tick_that_comes_again_after_newer_facts_says_nothing_under_an_id_that_was_used",),
+    ),
+    Mutant(
+        "an old census counts when it comes again",
+        "streams/live.py",
+        "        is_news = census.at_ms > self.censused.get(census.partition, -1)",
+        "        is_news = True",
+        (f"{UNIT}test_a_census_that_comes_again_after_a_newer_one_is_passed_over",),
+    ),
+    Mutant(
+        "a snapshot forgets the newest census of each partition",
+        "streams/snapshot.py",
+        "manifest.breaker, dict(manifest.censused)",
+        "manifest.breaker, {}",
+        (f"{UNIT}test_a_census_that_comes_again_after_a_newer_one_is_passed_over",),
+    ),
+    Mutant(
+        "a snapshot forgets the newest tick",
+        "streams/partition.py",
+        "        partition._ticked_ms = header.ticked_ms\n",
+        "",
+        (f"{UNIT}test_a_tick_that_comes_again_after_newer_facts_says_nothing_under_an_id_that_was_used",),
     ),
 )

@@ -295,6 +295,35 @@ def test_list_that_goes_back_is_a_new_epoch() -> None:
     assert (1, 41) == (later.epoch, later.rv)
 
 
+def test_an_object_that_goes_back_in_a_list_that_does_not_is_a_new_epoch(feed: Feed) -> None:
+    """The restored cluster has outgrown what was seen, and only its objects show it (W3)."""
+    feed("LIST", listing("100", pod("a", 50), pod("b", 60)))
+    facts = feed("LIST", listing("120", pod("a", 40, "Unhealthy"), pod("b", 110)))
+    assert facts[0] == EpochChanged(
+        node="", observed_at_ms=2_000, epoch=1, watched="pods", last_rv=100, list_rv=120
+    )
+    assert ("Unhealthy", 1) in {(f.health, f.epoch) for f in facts if isinstance(f, DeviceHealthObserved)}
+
+
+def test_an_object_that_is_back_from_the_dead_is_a_new_epoch(feed: Feed) -> None:
+    """A uid never comes again in one history."""
+    feed("LIST", listing("100", pod("a", 50)))
+    feed("DELETED", pod("a", 101))
+    facts = feed("LIST", listing("120", pod("a", 50)))
+    assert "epoch_changed" == facts[0].KIND
+    assert {"a"} == {fact.pod_uid for fact in facts if isinstance(fact, PodObserved)}
+
+
+def test_what_cannot_be_read_after_a_restore_raises_no_epoch_again(feed: Feed) -> None:
+    """Neither does a version that is none."""
+    feed("LIST", listing("100", pod("a", 50), pod("b", 60)))
+    unreadable = pod("a", 30) | {"spec": 7}
+    assert "epoch_changed" == feed("LIST", listing("40", unreadable))[0].KIND
+    assert ["resync_completed"] == kinds(feed("LIST", listing("41", unreadable)))
+    nameless = pod("a", 30, metadata={"resourceVersion": "x"})
+    assert ["resync_completed"] == kinds(feed("LIST", listing("42", nameless)))
+
+
 def test_epochs_of_resources_are_separate(feed: Feed) -> None:
     """Nodes have a clock of their own."""
     feed("LIST", listing("100"))
@@ -373,6 +402,14 @@ def test_object_without_identity_is_parked(feed: Feed, path: tuple[str, ...], va
     (parked,) = feed.mirror.drain_parked()
     assert said in parked.reason
     assert {"apiVersion", "kind", "metadata"} == set(json.loads(parked.raw))
+
+
+def test_what_cannot_be_read_is_parked_once_for_each_of_its_versions(feed: Feed) -> None:
+    """Every list holds it again, and dead letters are kept for ever."""
+    bad = [pod("a", rv) | {"spec": 7} for rv in (5, 6)]
+    for rv, item in enumerate((bad[0], bad[0], bad[1], bad[1]), start=10):
+        feed("LIST", listing(str(rv), item))
+    assert 2 == len(feed.mirror.drain_parked())
 
 
 def test_overlong_device_id_is_parked_alone(feed: Feed) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
+from hashlib import sha256
 
 import pytest
 
-from ingest.framing import KEPT_BYTES, Framer, Unusable, WatchEvent, decode_json
+from ingest.framing import Framer, Unusable, WatchEvent, decode_json
 
 TEXT = "é 漢 🂡 end"
 
@@ -68,26 +68,42 @@ def test_c29_a_last_line_without_its_end_is_never_used():
         (b"[]\n", "no watch event"),
     ],
 )
-def test_w12_a_line_that_cannot_be_used_is_kept_as_base64_and_the_stream_goes_on(bad, reason):
+def test_w12_a_line_that_cannot_be_used_is_parked_by_its_digest_and_the_stream_goes_on(bad, reason):
     events, _ = read(line("before") + bad + line("after"))
     before, parked, after = events
     assert ["before", "after"] == names([before, after])
     assert isinstance(parked, Unusable)
     assert reason in parked.reason
-    assert bad[:-1][:KEPT_BYTES] == b64decode(parked.raw)
+    assert (len(bad) - 1, sha256(bad[:-1]).hexdigest()) == (parked.size, parked.sha256)
+    assert f"{len(bad) - 1} bytes, sha256 {parked.sha256}" == parked.shown
+
+
+def test_x1_nothing_of_what_cannot_be_used_is_kept():
+    secret = b"hunter2-canary"
+    spoiled = [
+        b'{"type":"ADDED","object":{"env":"%s\xff"}}\n',
+        b'{"type":"ADDED","object":{"env":"%s\n',
+        b'{"type":"ADDED","%s":{}}\n',
+        b'"%s"\n',
+        b'{"type":"ADDED","object":{"env":"%s"' + b" " * 2_000 + b"}}\n",
+    ]
+    events, _ = read(*(text.replace(b"%s", secret) for text in spoiled), limit=1_000)
+    assert [Unusable] * len(spoiled) == [type(event) for event in events]
+    assert secret.decode() not in repr(events)
 
 
 def test_w15_a_line_beyond_the_limit_is_parked_and_never_held():
     limit = 10_000
     framer = Framer(limit)
-    events = list(framer.feed(b'{"type":"ADDED","object":{"x":"'))
-    for _ in range(1_000):
-        events += framer.feed(b"x" * 1_000)
-        assert len(framer._line) <= limit + 1_000
-    events += framer.feed(b'"}}\n' + line("after"))
+    long = b'{"type":"ADDED","object":{"x":"' + b"x" * 1_000_000 + b'"}}'
+    events = list(framer.feed(long[:31]))
+    for at in range(31, len(long), 1_000):
+        events += framer.feed(long[at : at + 1_000])
+        assert len(framer._line) <= limit
+    events += framer.feed(b"\n" + line("after"))
     parked, after = events
     assert "1000034 bytes, more than the 10000" in parked.reason
-    assert KEPT_BYTES == len(b64decode(parked.raw))
+    assert (len(long), sha256(long).hexdigest()) == (parked.size, parked.sha256)
     assert ["after"] == names([after])
 
 

@@ -18,8 +18,8 @@ from ingest.kafka_delivery import Delivery, Outgoing
 from ingest.kafka_log import KafkaFactLog
 from ingest.packing import partition_of_fact
 from ingest.remembering import PartitionMemory
-from sickbay.cloudevents import INGEST_EPOCH, Message, unpack
-from sickbay.codec import open_envelope
+from sickbay.cloudevents import INGEST_EPOCH, Message, single, unpack
+from sickbay.codec import open_envelope, wrap_fact
 from sickbay.deadletters import DeadLetter, read_letter
 from sickbay.errors import ServiceError
 from sickbay.settings import KafkaSettings
@@ -194,6 +194,28 @@ def test_the_newest_fact_of_each_subject_is_known_after_it_is_acknowledged(monke
         assert [unpack(one.value, one.headers)[0].envelope.key for one in known] == ["a/pod:p1/pods:0:3"]
         order = [topic for topic, _, _ in broker.sent]
         assert order == ["t.known"] * 2 + ["t.facts"] * 3 + ["t.known"]
+
+    run(test, monkeypatch)
+
+
+def test_i1_facts_that_a_paused_leader_wrote_after_the_recall_end_this_leadership(monkeypatch):
+    """It told Unhealthy; back at what was recalled, Healthy would be no news, and would never be told."""
+
+    async def test(log, broker):
+        number = partition_of_fact(pod("a", 7), SETTINGS.partitions)
+        late = single(wrap_fact(pod("a", 7)), extra=[(INGEST_EPOCH, b"2")])
+        broker.logs["t.facts", number] = [late]
+
+        async def read(_settings, partition, begin, end):
+            assert (partition, begin, end) == (number, 0, 1)
+            return [SimpleNamespace(offset=0, value=late.value, headers=late.headers)]
+
+        monkeypatch.setattr(kafka_log, "read_facts", read)
+        await log.publish([pod("a", 8)])
+        with pytest.raises(ServiceError, match="another ingester wrote 1 facts"):
+            await log.drain()
+        # what it took is kept all the same
+        assert [fact.rv for fact in broker.facts(number)] == [7, 8]
 
     run(test, monkeypatch)
 

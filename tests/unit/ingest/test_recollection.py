@@ -4,8 +4,17 @@ from itertools import permutations
 
 import pytest
 
+from ingest.diff.recalling import Told
 from ingest.recollection import Recollection
-from sickbay.facts import HoldRequested, NodeObserved, PolicyChanged, ResyncCompleted, Tick
+from sickbay.facts import (
+    EpochChanged,
+    HoldRequested,
+    NodeObserved,
+    PolicyChanged,
+    ResyncCompleted,
+    Tick,
+    WatchGapFound,
+)
 from sickbay.policy import Policy, policy_from_yaml
 
 OTHER = policy_from_yaml("version: other\nunknown:\n  window_ms: 60000\n", place="other.yaml")
@@ -65,3 +74,18 @@ def test_a_fact_is_known_when_something_as_new_of_its_subject_is():
     assert told.covers([node(100, 9), node(90, 8), node(50, 5, name="n2")])
     assert not told.covers([node(90, 8), node(51, 6, name="n2")])
     assert not told.covers([node(1, 1, name="n3")])
+
+
+def test_a_watch_asks_for_all_that_the_mirror_recalls():
+    """A stop in the middle of a list leaves its gap or epoch alone; whoever asked for less could be shown less."""
+    gap = WatchGapFound(node="", observed_at_ms=3, watched="nodes", from_ms=1, to_ms=3, from_rv=50, to_rv=90)
+    restored = EpochChanged(node="", observed_at_ms=4, epoch=1, watched="nodes", last_rv=90, list_rv=60)
+    for facts in ([node(1, 50), listed(2, 80), gap], [node(1, 50), gap, restored]):
+        assert Recollection(facts).versions == {"nodes": Told(facts).heard["nodes"].rv}
+    assert Recollection([gap, restored]).versions == {"nodes": 60}
+
+
+def test_a_live_watch_remembers_no_subjects():
+    told = Recollection(TOLD, subjects=False)
+    assert (told.ticked_ms, told.seen_ms, told.versions) == (700, 700, {"nodes": 9})
+    assert not told.covers([node(650, 9)])

@@ -397,12 +397,22 @@ def test_w19_an_api_that_is_not_there_is_unavailable_and_looked_for_again():
     driver.machine.ended(driver.now_ms + 20_000)
     assert [] == driver.refuse(status(404, "NotFound"))
     assert "unavailable" == driver.state.name
+    # it was there: perhaps an upgrade took this version of it away
     assert "20" == driver.query()["resourceVersion"]
-    assert [Wait(180_000, discover=True)] == driver.waits
+    assert [Wait(500, discover=True)] == driver.waits
+    driver.answer(status(404, "NotFound"), 404)
     driver.answer(status(404, "NotFound"), 404)
     driver.answer(page(30))
+    assert [Wait(180_000, discover=True)] * 2 == driver.waits[1:]
     driver.open()
     assert State("watching") == driver.state
+
+
+def test_w19_what_was_never_there_is_looked_for_seldom():
+    driver = Driver()
+    driver.answer(status(404, "NotFound"), 404)
+    driver.step()
+    assert [Wait(180_000, discover=True)] == driver.waits
 
 
 def test_a_version_that_the_server_has_no_use_for_is_listed_anew():
@@ -431,10 +441,27 @@ def test_w12_a_line_that_is_not_utf8_is_parked_and_the_stream_goes_on():
     assert driver.machine.streaming
 
 
+def test_w12_what_is_parked_moves_no_version_and_comes_again_with_the_stream():
+    """Nobody can tell its version. So it is asked for again until something behind it came, and then the next list has it."""
+    driver = watching()
+    bad = b'{"type":"MODIFIED","object":{"metadata":{"resourceVersion":"21","name":"\xff"}}}\n'
+    (parked,) = driver.say(bad)
+    driver.machine.ended(driver.now_ms + 60_000)
+    assert "20" == driver.open()["resourceVersion"]
+    (again, heard) = driver.say(bad, event_line("MODIFIED", pod("q", 22)))
+    assert (parked, 22) == (again, heard.version)
+    driver.machine.ended(driver.now_ms + 60_000)
+    assert "22" == driver.open()["resourceVersion"]
+    driver.now_ms += TIMING.resync_ms * 2
+    driver.say(bookmark(30))
+    driver.later(0)
+    assert {"limit": "500"} == driver.query()
+
+
 def test_an_event_of_a_type_that_nobody_knows_is_parked():
     driver = watching()
     (parked,) = driver.say(event_line("REPLACED", pod("p", 21)))
-    assert "unknown type 'REPLACED'" in parked.reason
+    assert "unknown type" in parked.reason
     assert 20 == driver.machine.version
 
 

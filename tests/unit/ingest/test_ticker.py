@@ -6,7 +6,7 @@ import pytest
 from virtual_time import LoopTimes, run_virtually
 
 from ingest.frames import Frame, Parked
-from ingest.ticker import SETTLE_MS, Beat, Heard, grid_between, is_honest, live_items, ticks
+from ingest.ticker import SETTLE_MS, Beat, Heard, grid_between, hears_leases, is_honest, live_items, ticks
 
 MINUTE = 60_000
 
@@ -120,17 +120,45 @@ def test_the_mirror_hears_of_the_time_before_the_partitions_do():
     run_virtually(scene())
 
 
-def test_nothing_is_ticked_while_the_watch_is_cut_off():
+def test_nothing_is_ticked_while_the_watch_is_cut_off_nor_at_once_when_it_is_back():
+    """What it missed comes first."""
+
     async def scene():
         live = Live()
         live.honest = False
         loop = asyncio.get_running_loop()
         loop.call_later(12, setattr, live, "honest", True)
-        start_ms, out = await live.collect(_forever(), 21)
+        start_ms, out = await live.collect(_forever(), 26)
         beats = [item.at_ms for item, _ in out if isinstance(item, Beat)]
-        assert beats == [(start_ms // 5_000 + n) * 5_000 for n in (3, 4)]
+        assert beats == [(start_ms // 5_000 + n) * 5_000 for n in (4, 5)]
 
     run_virtually(scene())
+
+
+def test_the_mirror_hears_of_no_time_in_which_leases_are_silent():
+    """A tick would stand for a sign of their watch, and while that hangs every Lease would lapse (I8)."""
+
+    async def scene():
+        live = Live()
+        start_ms = live.times.monotonic_ms()
+
+        def watches():
+            return [heard("pods", live.times.monotonic_ms()), heard("leases", start_ms)]
+
+        live.watches = watches
+        _, out = await live.collect(_forever(), 41)
+        at_s = [at // 5_000 * 5 for item, at in out if isinstance(item, Frame)]
+        assert at_s == [5, 10]
+        assert sum(isinstance(item, Beat) for item, _ in out) == 8
+
+    run_virtually(scene())
+
+
+@pytest.mark.parametrize(
+    "leases", [[], [heard("leases", None, required=False)]], ids=["no watch", "not served"]
+)
+def test_leases_that_nobody_can_hear_keep_no_time_from_the_mirror(leases):
+    assert hears_leases([heard("pods", 0), *leases], 0)
 
 
 def test_a_tick_comes_after_every_frame_of_its_time_however_late_that_is():

@@ -22,13 +22,9 @@ class Consumer:
     def __init__(self, end, position):
         self.end, self.position, self.asked = end, position, 0
 
-    @property
-    def positions(self):
-        return {3: self.position}
-
-    async def ends(self):
+    async def spans(self):
         self.asked += 1
-        return {} if self.end is None else {3: self.end}
+        return {} if self.end is None else {3: (self.position, self.end)}
 
 
 class Look:

@@ -30,8 +30,10 @@ from sickbay.errors import CodecError, ServiceError
 from sickbay.facts import BreakerStateChanged
 from sickbay.policy import Policy, policy_from_yaml
 from streams import worker as module
-from streams.live import home_of
+from streams.live import Live, home_of
 from streams.partition import Partition
+from streams.pieces import manifest_key, pack
+from streams.snapshot import dump_manifest
 from streams.testing import CrashedError, Driver
 
 POLICY = Policy()
@@ -484,6 +486,74 @@ def test_an_old_word_of_the_breaker_that_comes_again_does_not_open_it_anew():
     assert not partition_.header().breakers
 
 
+def test_a_policy_that_lowers_the_threshold_opens_the_breaker_at_the_next_tick_and_says_so():
+    driver = Driver(TOTAL)
+    begin(driver, policy_from_yaml("breaker: {floor: 50, ratio_percent: 90}", place="loose"), T0)
+    storm(driver, T0 + 1_000)
+    begin(driver, STORM, T0 + 82_000)
+    all_of(driver)
+    home = home_of(TOTAL)
+    assert not snapshot_of(driver, home).breaker.open
+    everybody(driver, T0 + 90_000)
+    all_of(driver)
+    opened = {d.scope: d.at_ms for d in decisions(driver, home) if isinstance(d, BreakerOpened)}
+    assert opened == snapshot_of(driver, home).breaker.open == dict.fromkeys(opened, T0 + 90_000)
+    assert "cluster" in opened
+
+
+def test_a_tick_that_comes_again_after_newer_facts_says_nothing_under_an_id_that_was_used():
+    names = [name for name in (f"n{i}" for i in range(99)) if partition(name) == partition()][:6]
+    driver = Driver(TOTAL)
+    begin(driver, STORM, T0)
+    feed(driver, [on(name, f.word(f.plugin(0), "Healthy", T0 + 1_000, 10)) for name in names])
+    feed(driver, [tick(T0 + 10_000, partition())])
+    feed(driver, [sick(0, 20, T0 + 11_000, node=name) for name in names[:2]])
+    feed(driver, [tick(T0 + 20_000, partition())])
+    feed(driver, [sick(0, 20, T0 + 21_000, node=name) for name in names[2:]])
+    feed(driver, [tick(T0 + 20_000, partition())])
+    all_of(driver)
+    driver.start()
+    feed(driver, [tick(T0 + 20_000, partition())])
+    all_of(driver)
+    feed(driver, [tick(T0 + 30_000, partition())])
+    all_of(driver)
+    taken = [d for d in decisions(driver, partition()) if isinstance(d, CensusTaken)]
+    assert [(d.at_ms, len(d.adverse)) for d in taken] == [
+        (T0 + 10_000, 0),
+        (T0 + 20_000, 2),
+        (T0 + 30_000, 4),
+    ]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_census_that_comes_again_after_a_newer_one_is_passed_over(restarted):
+    driver, home = Driver(TOTAL), home_of(TOTAL)
+    begin(driver, STORM, T0)
+    all_of(driver)
+    other = next(number for number in range(TOTAL) if number != home)
+    adverse = tuple((f.DRIVER, f"n{i}|{f.plugin(0)}", T0 + 1_000, "") for i in range(4))
+    old = CensusTaken(node="", at_ms=T0 + 10_000, partition=other, known={f.DRIVER: 10}, adverse=adverse)
+    new = msgspec.structs.replace(old, at_ms=T0 + 20_000, known={f.DRIVER: 1_000}, adverse=())
+
+    def send(census):
+        cause = wrap_fact(tick(census.at_ms, other))
+        driver.write(home, single(wrap_decision(census, cause, 0, "p")))
+        all_of(driver)
+
+    send(old)
+    send(new)
+    for at_ms in (T0 + 30_000, T0 + 200_000):
+        feed(driver, [tick(at_ms, home)])
+        all_of(driver)
+    if restarted:
+        driver.start()
+    said = decisions(driver, home)
+    assert {d.scope for d in said if isinstance(d, BreakerClosed)} == {"cluster", f"driver:{f.DRIVER}"}
+    send(old)
+    assert decisions(driver, home) == said
+    assert snapshot_of(driver, home).breaker.known[other] == {f.DRIVER: 1_000}
+
+
 def test_a_census_after_a_restart_is_that_of_a_worker_that_never_stopped():
     names = [name for name in (f"n{i}" for i in range(60)) if partition(name) == partition()][:5]
     healthy = [on(name, f.word(f.plugin(0), "Healthy", T0 + 1_000, 10)) for name in names]
@@ -518,3 +588,144 @@ def test_decisions_that_fit_no_single_record_are_written_in_parts(monkeypatch):
     feed(driver, [f.node(T0 + 20_000, 50, allocatable="0")])
     work(driver)
     assert [d.device_id for d in decisions(driver, partition()) if isinstance(d, QuarantineOpened)]
+
+
+def test_a_storm_that_no_census_can_name_in_one_record_is_told_in_several_and_stops_nothing():
+    driver = begun()
+    number = next(n for n in range(TOTAL) if n != home_of(TOTAL))
+    devices = [f"n0|dra:gpu.example/pool-{i:05}/{'gpu' * 20}-{i:05}" for i in range(12_000)]
+    live = Live(number, TOTAL)
+    live.partition = Partition.restored(
+        number,
+        msgspec.structs.replace(
+            snapshot_of_begun(number).partition.header(),
+            adverse=tuple((device, (f.DRIVER, T0, "")) for device in devices),
+        ),
+        {},
+        {},
+    )
+    live.position = 1
+    driver.pieces[number] = {manifest_key(number, 1): pack(dump_manifest(live, {}))}
+    for at_ms in (T0 + 5_000, T0 + 10_000, T0 + 15_000):
+        feed(driver, [tick(at_ms, number)])
+    driver.start()
+    all_of(driver)
+    taken = [d for d in decisions(driver, number) if isinstance(d, CensusTaken)]
+    assert [device for census in taken for _, device, _, _ in census.adverse] == devices
+    assert len(taken) == 3
+    assert not letters(driver)
+    followed = Partition.restored(number, live.partition.header(), {}, {})
+    for census in taken:
+        followed.replay(tick(census.at_ms, number))
+        followed.replay(census)
+    assert not followed.header().adverse
+
+
+def snapshot_of_begun(number):
+    driver = begun()
+    all_of(driver)
+    return snapshot_of(driver, number)
+
+
+class Refusing(Driver):
+    """A broker that does not take decisions: at once, or when it is asked for the acknowledgement."""
+
+    refuses = ""
+
+    async def send(self, topic, partition, message):
+        if topic == self.topics.decisions and self.refuses:
+            error = ServiceError("no room")
+            if self.refuses == "at once":
+                raise error
+            refused = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            return refused
+        return await super().send(topic, partition, message)
+
+
+@pytest.mark.parametrize("refuses", ["at once", "later"])
+@pytest.mark.parametrize("then", ["tell_progress", "snapshot"])
+def test_what_the_broker_did_not_take_is_neither_told_as_done_nor_kept_in_a_snapshot(refuses, then):
+    driver = Refusing(TOTAL)
+    begin(driver, POLICY, T0)
+    all_of(driver)
+    kept = dict(driver.pieces[partition()])
+    told = len(driver.log[driver.topics.decisions, partition()])
+    feed(driver, [sick()])
+
+    async def run():
+        driver.refuses = refuses
+        driver.now_ms += 10_000
+        with pytest.raises(ServiceError):
+            await driver.work()
+        driver.refuses = ""
+        driver.now_ms += 10_000
+        with suppress(ServiceError):
+            await getattr(driver.worker, then)()
+
+    asyncio.run(run())
+    assert driver.log[driver.topics.decisions, partition()][told:] == []
+    assert driver.pieces[partition()] == kept
+    driver.start()
+    all_of(driver)
+    assert any(isinstance(d, QuarantineOpened) for d in decisions(driver, partition()))
+
+
+def test_a_record_whose_answer_is_cut_off_is_answered_when_it_comes_again():
+    driver = begun()
+    feed(driver, [sick()])
+
+    async def run():
+        send, entered = driver.send, asyncio.Event()
+
+        async def wait(*_):
+            entered.set()
+            await asyncio.Event().wait()
+
+        driver.send = wait
+        taking = asyncio.create_task(driver.work())
+        await entered.wait()
+        taking.cancel()
+        with suppress(asyncio.CancelledError):
+            await taking
+        driver.send = send
+        driver.now_ms += 10_000
+        await driver.worker.tell_progress()
+
+    asyncio.run(run())
+    assert outcomes(driver, partition()) == {}
+    feed(driver, [sick(1, 11)])
+    all_of(driver)
+    assert {d.device_id for d in decisions(driver, partition()) if isinstance(d, QuarantineOpened)} == {
+        f.plugin(0),
+        f.plugin(1),
+    }
+
+
+def test_a_snapshot_that_failed_between_its_pieces_is_not_finished_by_a_later_one():
+    driver = begun()
+    all_of(driver)
+    feed(driver, [sick()])
+
+    async def run():
+        put = driver.put_state
+
+        def refuse(number, key, value):
+            if "/node/" in key:
+                raise ServiceError("no room")
+            return put(number, key, value)
+
+        driver.put_state = refuse
+        await driver.work()
+        with pytest.raises(ServiceError):
+            await driver.worker.snapshot()
+        driver.put_state = put
+        await driver.worker.snapshot()
+
+    asyncio.run(run())
+    whole = begun()
+    feed(whole, [sick()])
+    all_of(whole)
+    driver.start()
+    all_of(driver)
+    assert state_of(snapshot_of(driver, partition())) == state_of(snapshot_of(whole, partition()))
