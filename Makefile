@@ -94,6 +94,19 @@ told="$$(mvn --quiet --batch-mode --file $(KAFKA_POM) dependency:copy-dependenci
 touch "$$jars/.stamp"
 endef
 
+# Quix Streams goes together with none of our requirements, so it has an environment of its own; without it its rows are left out.
+define install_quix
+quix="$(CACHE)/bench-quix"; \
+if [ -e "$$quix/.stamp" ] && [ "$$quix/.stamp" -nt bench/live/quix.in ] && [ "$$quix/.stamp" -nt $(WHEEL_STAMP) ]; then exit 0; fi; \
+echo "installing bench/live/quix.in and the wheel into .cache/bench-quix"; \
+$(pip_settings_for_uv); \
+if $(UV) venv --quiet --allow-existing --python $(PYTHON) "$$quix" \
+	&& $(UV) pip install --quiet --python "$$quix/bin/python" -r bench/live/quix.in \
+	&& $(UV) pip install --quiet --python "$$quix/bin/python" --offline --no-deps --reinstall dist/*.whl; \
+then touch "$$quix/.stamp"; \
+else echo "Quix Streams cannot be installed: its rows are left out" >&2; rm -rf "$$quix"; fi
+endef
+
 .PHONY: help
 help: ## list the targets (default)
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -155,6 +168,11 @@ format: $(DEV_STAMP) ## let ruff mend what it can
 .PHONY: bench
 bench: $(WHEEL_STAMP) ## measure throughput
 	$(BIN)/python bench/run.py
+
+.PHONY: bench-live
+bench-live: $(WHEEL_STAMP) postgresql kafka ## measure the live path beside a plain loop and Quix Streams; ARGS="--quick" and others
+	@$(install_quix)
+	$(BIN)/python bench/run_live.py $(ARGS)
 
 .PHONY: mutants
 mutants: $(WHEEL_STAMP) postgresql ## break the core on purpose and see the tests fail

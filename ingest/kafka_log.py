@@ -29,6 +29,10 @@ from sickbay.settings import KafkaSettings
 QUEUE_FACTS: Final = 20_000
 #: Facts of one round: it bounds what is in flight.
 ROUND_FACTS: Final = 2_000
+#: So many facts in one window make the sending wait a little before each round, so that batches fill: some 500 a second.
+BUSY_FACTS: Final = 125
+BUSY_WINDOW_S: Final = 0.25
+LINGER_S: Final = 0.02
 #: Known records that are written together when a leader begins.
 _REPAIR_RECORDS: Final = 1_000
 
@@ -81,6 +85,9 @@ class KafkaFactLog:
         #: Records of the log that could not be read back.
         self.unreadable = 0
         self._refused = 0
+        #: When the window began and what was taken until then, and how many facts came in the one before.
+        self._window = (clock(), 0)
+        self._came = 0
 
     @property
     def partitions(self) -> int:
@@ -221,6 +228,9 @@ class KafkaFactLog:
                 self._sending = True
                 if not self._begun:
                     await self._begin(known)
+                if self._is_busy():
+                    # a worker pays for records, not for facts: let some come together
+                    await asyncio.sleep(LINGER_S)
                 await self._round(known)
                 self._sending = False
                 self._tell()
@@ -231,6 +241,14 @@ class KafkaFactLog:
             self._failure.__cause__ = error
         finally:
             self._tell()
+
+    def _is_busy(self) -> bool:
+        """Whether many facts came in the window before this one."""
+        now_s, window_s = self._clock(), BUSY_WINDOW_S
+        if now_s - self._window[0] >= window_s:
+            self._came = self.facts_taken - self._window[1] if now_s - self._window[0] < 2 * window_s else 0
+            self._window = (now_s, self.facts_taken)
+        return self._came >= BUSY_FACTS
 
     async def _begin(self, known: KnownWriter) -> None:
         """Mark the beginning of this leadership in every partition, then write what the topic of known facts lacks."""
@@ -248,7 +266,7 @@ class KafkaFactLog:
             facts.append(self._queue.popleft()[0])
         headers = [(INGEST_EPOCH, str(self._ingest_epoch).encode())]
         # what waits counts, not what a round takes of it
-        single_max = self._single_max if not self._queue else 0
+        single_max = 0 if self._queue or self._came >= BUSY_FACTS else self._single_max
         packed, refused = pack(facts, self.partitions, headers, single_max=single_max)
         behind = known.take()
         records = [Outgoing(self._topics.facts, record.partition, record.message) for record in packed]

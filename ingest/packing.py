@@ -1,7 +1,8 @@
-"""Which facts share a record: one to a record while few wait, those of one node together while many do (design, section 3).
+"""Which facts share a record: one to a record while few wait, those of one partition together while many do.
 
-Faust pays for every record and hardly for what is in it, so a storm is sent as batches. Nothing here sends anything. Within a
-partition the facts of one node keep their order, and a fact that every partition hears keeps its place among all of them.
+Faust pays for every record and hardly for what is in it, so a storm is sent as batches. The design (section 3) speaks of batches
+of one node; two thousand facts a second of two hundred nodes then go out one by one (docs/benchmarks.md), so a batch takes what
+waits for its partition, in its order. Nothing here sends anything.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sickbay.cloudevents import BATCH_EVENTS_MAX, Message, batches, fits, single
 from sickbay.codec import encode, wrap_fact
 from sickbay.envelope import Envelope, partition_of
 from sickbay.facts import Fact
-from sickbay.topics import RECORD_BYTES_MAX
+from sickbay.topics import RECORD_BYTES_MAX, broadcast_stream
 
 #: Facts that may wait and still get a record each.
 SINGLE_FACTS_MAX: Final = 32
@@ -72,38 +73,26 @@ def pack(
     Up to ``single_max`` facts get a record each.
     """
     refused: list[Refused] = []
-    by_partition: dict[int, list[tuple[Wrapped, bool]]] = {}
+    by_partition: dict[int, list[Wrapped]] = {}
     for fact in facts:
         wrapped = _wrap(fact, partitions)
         if isinstance(wrapped, Refused):
             refused.append(wrapped)
-            continue
-        everybody = getattr(fact, "partition", None) is not None
-        by_partition.setdefault(partition_of_fact(fact, partitions), []).append((wrapped, everybody))
+        else:
+            by_partition.setdefault(partition_of_fact(fact, partitions), []).append(wrapped)
     packed: list[Packed] = []
     for number, waiting in sorted(by_partition.items()):
         if len(facts) <= single_max:
-            packed += [Packed(number, single(*event, headers), (event,)) for event, _ in waiting]
+            packed += [Packed(number, single(*event, headers), (event,)) for event in waiting]
         else:
-            for key, events in _runs(waiting):
-                packed += _batches(number, key, events, headers)
+            packed += _batches(number, waiting, headers)
     return packed, refused
 
 
-def _runs(waiting: Iterable[tuple[Wrapped, bool]]) -> Iterable[tuple[str, list[Wrapped]]]:
-    """Group by node between two facts that everybody hears; neighbouring ones of those stand together."""
-    group: dict[str, list[Wrapped]] = {}
-    of_everybody = False
-    for event, everybody in waiting:
-        if everybody != of_everybody:
-            yield from group.items()
-            group, of_everybody = {}, everybody
-        group.setdefault(event.envelope.stream_id, []).append(event)
-    yield from group.items()
-
-
-def _batches(number: int, key: str, events: list[Wrapped], headers: Headers) -> Iterable[Packed]:
+def _batches(number: int, events: list[Wrapped], headers: Headers) -> Iterable[Packed]:
     for chunk in _chunks(events):
+        streams = {event.envelope.stream_id for event in chunk}
+        key = streams.pop() if len(streams) == 1 else broadcast_stream(number)
         # a chunk is cut more narrowly than a batch is, so it is one
         (message,) = batches(key, chunk, headers)
         yield Packed(number, message, tuple(chunk))

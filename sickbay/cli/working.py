@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -53,10 +54,25 @@ class _Figures:
         self._metrics, self._progress = metrics, progress
         self._open: frozenset[str] = frozenset()
         self._held: frozenset[int] = frozenset()
+        self._answers: Counter[str] = Counter()
+        self._facts: Counter[str] = Counter()
+        self._decisions: Counter[str] = Counter()
 
     def answered(self, outcome: str, facts: Mapping[str, int], decisions: Mapping[str, int]) -> None:
-        self._metrics.answered(outcome, facts, decisions)
+        self._answers[outcome] += 1
+        self._facts.update(facts)
+        self._decisions.update(decisions)
         self._progress.moved()
+
+    def tell(self) -> None:
+        """Bring what was counted since the last time into the metrics: a counter costs more than many records do."""
+        facts, decisions = self._facts, self._decisions
+        for outcome, records in self._answers.items():
+            self._metrics.answered(outcome, facts, decisions, records)
+            facts, decisions = Counter(), Counter()  # told with the first
+        self._answers.clear()
+        self._facts.clear()
+        self._decisions.clear()
 
     def parked(self) -> None:
         self._metrics.parked()
@@ -174,9 +190,10 @@ async def _work(stop: Stop, settings: KafkaSettings, wanted: _Wanted) -> None:
         data_dir = wanted.data_dir or Path("sickbay-work")
         if wanted.store == "memory":  # nothing is kept there, but Faust makes its directories all the same
             data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sickbay-work-")))
+        figures = _Figures(metrics, progress)
         worker = LiveWorker(
             settings,
-            _Figures(metrics, progress),
+            figures,
             security=_credentials(settings),
             store=f"{wanted.store}://",
             data_dir=data_dir,
@@ -184,14 +201,19 @@ async def _work(stop: Stop, settings: KafkaSettings, wanted: _Wanted) -> None:
         )
         if tracing is not None:
             worker.trace()
-        stack.push_async_callback(_ended, asyncio.create_task(_look(worker, metrics, progress, ready)))
+        stack.push_async_callback(
+            _ended, asyncio.create_task(_look(worker, figures, metrics, progress, ready))
+        )
         await worker.run(stop.wait)
 
 
-async def _look(worker: Any, metrics: WorkMetrics, progress: Progress, ready: Told) -> None:
+async def _look(
+    worker: Any, figures: _Figures, metrics: WorkMetrics, progress: Progress, ready: Told
+) -> None:
     """Tell how far the worker is, and whether it is at work at all."""
     while True:
         await asyncio.sleep(_LOOK_S)
+        figures.tell()
         if ready.problem() is not None and worker.is_ready:
             _log.info("the worker takes records")
         if not worker.is_ready:

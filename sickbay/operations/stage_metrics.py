@@ -150,9 +150,11 @@ class WorkMetrics:
         self._scopes = Bounded()
         self._clock = clock
 
-    def answered(self, outcome: str, facts: Mapping[str, int], decisions: Mapping[str, int]) -> None:
-        """One facts record was answered: kinds of its facts, and of the decisions that were acknowledged, to how many."""
-        self._records.add(outcome)
+    def answered(
+        self, outcome: str, facts: Mapping[str, int], decisions: Mapping[str, int], records: int = 1
+    ) -> None:
+        """So many facts records were answered: kinds of their facts, and of the decisions on them, to how many."""
+        self._records.add(outcome, records)
         for kind, count in facts.items():
             self._facts.add(kind, count)
         for kind, count in decisions.items():

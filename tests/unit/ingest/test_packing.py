@@ -39,32 +39,11 @@ def test_every_fact_goes_out_once_in_its_own_partition(facts, single_max):
 
 
 @given(many, st.sampled_from((0, 1_000)))
-def test_facts_of_one_node_keep_their_order(facts, single_max):
-    packed, _ = pack(facts, PARTITIONS, single_max=single_max)
-    out = opened(packed)
-    for node in "abc":
-        assert [fact for fact in out if fact.node == node] == [fact for fact in facts if fact.node == node]
-
-
-@given(many, st.sampled_from((0, 1_000)))
-def test_what_a_partition_hears_keeps_its_place_among_all_of_its_facts(facts, single_max):
+def test_the_facts_of_a_partition_keep_their_order(facts, single_max):
     packed, _ = pack(facts, PARTITIONS, single_max=single_max)
     for number in range(PARTITIONS):
         before = [fact for fact in facts if partition_of_fact(fact, PARTITIONS) == number]
-        after = of_partition(packed, number)
-
-        def cut(some):
-            """Sort between what everybody hears: there the order of nodes is free."""
-            pieces, piece = [], []
-            for fact in some:
-                if hasattr(fact, "partition"):
-                    pieces += [sorted(map(repr, piece)), repr(fact)]
-                    piece = []
-                else:
-                    piece.append(fact)
-            return [*pieces, sorted(map(repr, piece))]
-
-        assert cut(after) == cut(before)
+        assert of_partition(packed, number) == before
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 400_000)), max_size=12))
@@ -91,6 +70,14 @@ def test_many_facts_of_a_node_share_records_under_its_name():
     assert [len(one.events) for one in packed] == [BATCH_EVENTS_MAX, BATCH_EVENTS_MAX, 51]
     assert {one.message.key for one in packed} == {b"a"}
     assert all(HEADERS[0] in one.message.headers for one in packed)
+
+
+def test_many_facts_of_several_nodes_share_records_under_the_stream_of_their_partition():
+    names = [
+        name for name in map("n{}".format, range(40)) if partition_of_fact(pod(name, 1), PARTITIONS) == 0
+    ][:5]
+    packed, _ = pack([pod(name, rv) for rv in range(1, 5) for name in names], PARTITIONS, single_max=0)
+    assert [(one.message.key, len(one.events)) for one in packed] == [(b"partition/0", 20)]
 
 
 def test_what_everybody_hears_is_packed_under_the_stream_of_the_partition():
