@@ -25,6 +25,7 @@ from sickbay.facts import BreakerStateChanged, Fact, PolicyChanged, Tick
 from sickbay.operations.failpoints import reach
 from sickbay.operations.stage_metrics import IngestMetrics
 from sickbay.policy import Policy
+from sickbay.timestamps import format_time_ms
 
 _log: Final = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class Ingester:
         self._in_force = False
         #: Kinds of facts that the log took and may not have kept yet.
         self._taken: Counter[str] = Counter()
+        #: Facts that the log kept in this run.
+        self._kept = 0
         #: Facts of a recording that were told before it was begun again.
         self.passed_over = 0
         #: What could not be used.
@@ -82,7 +85,9 @@ class Ingester:
             await asyncio.to_thread(self._mirror.recall, facts, self._told.seen_ms)
         else:
             self._passing_ms = self._told.ticked_ms
-        _log.info("recalled %d facts, the newest of %s", len(facts), self._told.seen_ms)
+        seen_ms = self._told.seen_ms
+        newest = "nothing was seen yet" if seen_ms is None else f"the newest of {format_time_ms(seen_ms)}"
+        _log.info("recalled %d facts, %s", len(facts), newest)
         return memory.ingest_epoch
 
     async def run(self, items: AsyncIterator[Item]) -> None:
@@ -98,6 +103,12 @@ class Ingester:
             else:
                 await self._frame(item)
         await self._drain()
+        _log.info(
+            "the end: %d facts were told, %d were known before, %d things were parked",
+            self._kept,
+            self.passed_over,
+            self.parked,
+        )
 
     async def _frame(self, frame: Frame | FactFrame) -> None:
         if not self._in_force:
@@ -180,6 +191,7 @@ class Ingester:
     def _count_kept(self) -> None:
         for kind, count in self._taken.items():
             self._metrics.published(kind, count)
+            self._kept += count
         self._taken.clear()
 
     async def _park(self, parked: Sequence[Parked]) -> None:

@@ -161,7 +161,9 @@ class Store:
                     select(store_meta.c.source_id, store_meta.c.partition_count)
                 ).first()
         if meta is None:
-            raise StoreError(f"{place} holds no events yet; `sickbay replay --db {place}` writes some")
+            raise StoreError(
+                f"{place} holds no events yet; `sickbay replay --db {place}`, or a projector that follows Kafka, writes some"
+            )
         if source_id is not None and source_id != meta.source_id:
             why = (
                 "the topic was made again, or this is another cluster; give the old cluster, or another database"

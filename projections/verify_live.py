@@ -38,6 +38,9 @@ class Live(NamedTuple):
     facts: int
     decisions: int
     partitions: int
+    #: Records of the facts topic that the store does not have yet, and in how many partitions they are: of them nothing is proved.
+    behind: int
+    partitions_behind: int
 
 
 class _Snapshot(NamedTuple):
@@ -63,6 +66,7 @@ async def verify_topics(settings: KafkaSettings, store: Store) -> Live:
     snapshot = await asyncio.to_thread(_snapshot, store)
     await _require_identities(settings, store, snapshot)
     facts = decisions = 0
+    behind: list[int] = []
     consumer = AIOKafkaConsumer(
         **client_arguments(settings, "sickbay-verify"),
         enable_auto_commit=False,
@@ -74,12 +78,12 @@ async def verify_topics(settings: KafkaSettings, store: Store) -> Live:
             await consumer.start()
             for partition in range(store.partitions):
                 comparison = _Comparison(store, partition)
-                await _compare(settings, consumer, snapshot, comparison)
+                behind.append(await _compare(settings, consumer, snapshot, comparison))
                 facts += comparison.facts
                 decisions += comparison.decisions
         finally:
             await consumer.stop()
-    return Live(facts, decisions, store.partitions)
+    return Live(facts, decisions, store.partitions, sum(behind), sum(count > 0 for count in behind))
 
 
 def _snapshot(store: Store) -> _Snapshot:
@@ -172,7 +176,8 @@ class _Comparison:
 
 async def _compare(
     settings: KafkaSettings, consumer: AIOKafkaConsumer, snapshot: _Snapshot, comparison: _Comparison
-) -> None:
+) -> int:
+    """Compare one partition; return how many records of facts the store does not have yet."""
     partition, topics = comparison.partition, settings.topics
     facts, decisions = (TopicPartition(topic, partition) for topic in (topics.facts, topics.decisions))
     facts_end = snapshot.offset("facts", partition)
@@ -180,7 +185,8 @@ async def _compare(
     await require_readable(
         consumer, {facts: (0, facts_end), decisions: (0, snapshot.offset("decisions", partition))}
     )
-    answers_end = (await consumer.end_offsets([decisions]))[decisions]
+    ends = await consumer.end_offsets([facts, decisions])
+    answers_end = ends[decisions]
     consumer.seek(facts, 0)
     consumer.seek(decisions, 0)
     merger = Merger(partition, facts=topics.facts, decisions=topics.decisions)
@@ -213,3 +219,4 @@ async def _compare(
         if loop.time() - heard > _PATIENCE_S:
             raise ServiceError(f"Kafka at {settings.bootstrap} hands out nothing of partition {partition}")
     await asyncio.to_thread(comparison.finish, merger.position.next_log_offset, snapshot.log.get(partition))
+    return int(ends[facts]) - facts_end

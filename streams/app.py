@@ -40,6 +40,8 @@ RECOVERY_TIMEOUT_S: Final = 300.0
 STOP_TIMEOUT_S: Final = 45.0
 #: How long a partition that has more may stand still before it is read again.
 STALLED_S: Final = 15.0
+#: How long the broker may take to say where partitions end; it is asked again.
+ENDS_TIMEOUT_S: Final = 5.0
 #: A dead worker's partitions wait this long; Faust's own default is a minute.
 SESSION_TIMEOUT_S: Final = 10.0
 #: New objects between two looks for cycles, which the fold makes none of.
@@ -83,6 +85,9 @@ def bounded_consumer(facts: str, limit: Callable[[int], int]) -> type[Consumer]:
     """
 
     class BoundedConsumer(Consumer):
+        # what it logs is Faust's word, as loud as Faust's
+        __module__ = Consumer.__module__
+
         def __init__(self, *arguments: Any, **more: Any) -> None:
             super().__init__(*arguments, **more)
             self._read_offset = _ReadOffsets(facts)
@@ -251,6 +256,7 @@ class LiveWorker:
         )
         cast("Any", self.app.transport).Producer = IdempotentProducer
         cast("Any", self.app.transport).Consumer = bounded_consumer(topics.facts, self.worker.snapshotted)
+        self._asked: asyncio.Future[Mapping[TP, int | None]] | None = None
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # raw, and empty too: what Faust cannot decode it acknowledges and drops (faust-streaming, transport/conductor.py)
         facts = self.app.topic(topics.facts, key_serializer="raw", value_serializer="raw", allow_empty=True)
@@ -276,20 +282,31 @@ class LiveWorker:
 
         setup_opentelemetry(self.app)
 
-    def spans(self) -> dict[int, tuple[int, int]]:
-        """Return partition to the offset of its next facts record and the end of its topic as the consumer saw it last.
+    async def spans(self) -> dict[int, tuple[int, int]]:
+        """Return partition to the offset of its next facts record and the end of its topic; empty while the broker does not answer.
 
+        The end is asked for by itself: a consumer that is stuck goes on naming the one that its last fetch brought (aiokafka #1154).
         A partition of which nothing came since it was given has its next record where the group says.
         """
-        found, positions = {}, self.worker.positions
-        for tp in self.app.consumer.assignment():
-            end = self.app.consumer.highwater(tp) if tp.topic == self._topics.facts else None
-            if end is not None:
+        consumer = cast("Any", self.app.consumer)
+        assigned = [tp for tp in consumer.assignment() if tp.topic == self._topics.facts]
+        if not assigned:
+            return {}
+        # a question that waits is never cancelled: the thread of the consumer would answer nobody
+        asked = self._asked or asyncio.ensure_future(consumer.highwaters(*assigned))
+        self._asked = asked
+        done, _ = await asyncio.wait({asked}, timeout=ENDS_TIMEOUT_S)
+        if not done:
+            return {}
+        self._asked = None
+        if asked.cancelled() or asked.exception() is not None:
+            return {}
+        positions, still = self.worker.positions, consumer.assignment()
+        found = {}
+        for tp, end in asked.result().items():
+            if end is not None and tp in still:
                 begins = positions.get(tp.partition)
-                found[tp.partition] = (
-                    cast("Any", self.app.consumer).begins(tp) if begins is None else begins,
-                    end,
-                )
+                found[tp.partition] = (consumer.begins(tp) if begins is None else begins, end)
         return found
 
     @property
@@ -346,7 +363,7 @@ class LiveWorker:
         while True:
             await asyncio.sleep(PROGRESS_EVERY_MS / 1000)
             await self.worker.tell_progress()
-            stalled = stalls.found(self.spans(), time.monotonic()) if self.is_ready else {}
+            stalled = stalls.found(await self.spans(), time.monotonic()) if self.is_ready else {}
             for partition, position in stalled.items():
                 log.warning(
                     "partition %d stands still at %d and has more: reading again", partition, position

@@ -251,6 +251,7 @@ class Worker:
             record.headers,
             reason,
         )
+        log.warning("parked %s: %s", letter.place, reason)
         await self._send(held, self._topics.parked, 0, letter_message(letter))
         reach("worker.parked")
         held.live.skip(record.offset)

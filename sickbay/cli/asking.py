@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 from projections.engine import Store
 from projections.records import LogRecord
 from sickbay.cloudevents import single
-from sickbay.codec import fact_id, wrap_fact
+from sickbay.codec import fact_id, open_envelope, wrap_fact
 from sickbay.errors import StoreError
 from sickbay.facts import Fact
 from sickbay.kafka import client_arguments, let_go, translated
@@ -35,10 +35,13 @@ def ask_kafka(store: Store, requests: Mapping[int, Fact]) -> list[LogRecord]:
     """
     settings = kafka_settings(os.environ)
     begun = {number: _next_offset(store, number) for number in requests}
-    asyncio.run(_write(settings, requests))
+    # one that was asked before is one request; looked up after the places above, so that nothing comes between
+    asked = store.held({number: [fact_id(request)] for number, request in requests.items()})
+    new = {number: request for number, request in requests.items() if fact_id(request) not in asked}
+    asyncio.run(_write(settings, new))
     answers: list[LogRecord] = []
     deadline_s = time.monotonic() + _PATIENCE_S
-    for number, request in requests.items():
+    for number, request in new.items():
         answers += _await_answer(store, number, begun[number], fact_id(request), deadline_s)
     return answers
 
@@ -73,16 +76,15 @@ async def _write(settings: KafkaSettings, requests: Mapping[int, Fact]) -> None:
 def _await_answer(
     store: Store, number: int, from_offset: int, event_id: str, deadline_s: float
 ) -> list[LogRecord]:
-    """Return the decisions that follow a request in the log; nothing for one that was asked before: it is one request."""
+    """Return the decisions that a request caused, opened: they stand behind it in the log, in the same transaction."""
     while True:
-        # asked before the log is read: what comes between the two is read, and is no repeat
-        is_held = bool(store.held({number: [event_id]}))
         records = list(store.read(number, from_offset))
-        for index, record in enumerate(records):
-            if record.envelope.event_id == event_id:
-                return [later for later in records[index + 1 :] if later.envelope.causation_id == event_id]
-        if is_held:
-            return []
+        if any(record.envelope.event_id == event_id for record in records):
+            return [
+                record._replace(event=open_envelope(record.envelope))
+                for record in records
+                if record.envelope.causation_id == event_id
+            ]
         if time.monotonic() > deadline_s:
             raise StoreError(
                 f"{store.place}: the request is recorded in Kafka, and the store does not know it after {_PATIENCE_S:.0f} s; see"

@@ -22,4 +22,4 @@ class Moment(click.ParamType):
         try:
             return parse_time_ms(value)
         except InputError as error:
-            self.fail(f"{error}; write it as 2026-07-01T08:00:00Z", param, ctx)
+            self.fail(str(error), param, ctx)

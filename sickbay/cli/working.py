@@ -222,12 +222,13 @@ async def _look(
             continue
         ready.ready()
         waiting = False
-        for partition, (position, end) in worker.spans().items():
+        spans = await worker.spans()
+        for partition, (position, end) in spans.items():
             metrics.positions.saw_end(partition, end)
             waiting |= end > position
         if waiting:
             progress.waits()
-        else:
+        elif spans:  # a broker that does not answer says nothing of what waits
             progress.idle()
 
 

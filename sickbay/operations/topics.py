@@ -160,7 +160,7 @@ async def _create(admin: AIOKafkaAdminClient, settings: KafkaSettings, missing: 
         elif code != TopicAlreadyExistsError.errno:
             raise ServiceError(
                 f"Kafka at {settings.bootstrap} does not make topic {name} with replication {settings.replication}:"
-                f" {message or for_code(code).__name__}; mend that, or set SICKBAY_KAFKA_REPLICATION to what it can hold"
+                f" {(message or for_code(code).__name__).rstrip('.')}; mend that, or set SICKBAY_KAFKA_REPLICATION to what it can hold"
             )
     return made
 

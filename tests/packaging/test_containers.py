@@ -12,12 +12,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 from pathlib import Path
 
+import click
 import kafka_server
 import postgresql
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from sickbay.cli import cli
 from sickbay.settings import kafka_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,6 +111,17 @@ def test_every_process_of_sickbay_is_there_by_its_command(services):
         "work": ["work"],
         "project": ["project"],
     } == {name: services[name]["command"] for name in PROCESSES}
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_the_command_line_knows_every_command_and_its_options(services, name):
+    command, arguments = cli, list(services[name]["command"])
+    context = click.Context(command)
+    while isinstance(command, click.Group):
+        context = click.Context(command, parent=context)
+        command = command.get_command(context, arguments.pop(0))
+        assert command is not None, services[name]["command"]
+    command.make_context(name, arguments, parent=context)
 
 
 def test_every_service_has_a_healthcheck_or_is_run_once(services):

@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 from faust.types import TP
 
 from sickbay.settings import KafkaSettings
@@ -40,18 +41,54 @@ def test_no_offset_is_committed_above_a_snapshot_and_none_of_a_partition_that_wa
     assert consumer._new_offset(tp) == commits
 
 
-def test_a_partition_of_which_nothing_came_yet_waits_for_nothing_behind_the_offset_of_the_group():
+def spans(answer):
+    """Return what a worker says before and after the group's offset is known, of a broker that answers so."""
+
     async def run():
         settings = KafkaSettings(bootstrap="localhost:9092", security="plaintext")
         worker = LiveWorker(settings, Counts())
         facts, consumer = settings.topics.facts, worker.app.consumer
         consumer.assignment = lambda: {TP(facts, 0), TP(facts, 1), TP("other", 2)}
-        consumer.highwater = lambda tp: 7 if tp.partition == 0 else None
-        before = worker.spans()
+        consumer.highwaters = lambda *tps: answer(facts, tps)
+        before = await worker.spans()
         consumer._committed_offset[TP(facts, 0)] = 7
-        return before, worker.spans()
+        return before, await worker.spans()
 
-    assert asyncio.run(run()) == ({0: (0, 7)}, {0: (7, 7)})
+    return asyncio.run(run())
+
+
+def test_a_partition_of_which_nothing_came_yet_waits_for_nothing_behind_the_offset_of_the_group():
+    async def answer(facts, tps):
+        return {tp: 7 if tp.partition == 0 else None for tp in tps if tp.topic == facts}
+
+    assert spans(answer) == ({0: (0, 7)}, {0: (7, 7)})
+
+
+@pytest.mark.case("C55")
+def test_c55_the_broker_is_asked_for_the_end_and_a_consumer_that_is_stuck_is_not(monkeypatch):
+    asked = []
+
+    async def answer(facts, tps):
+        asked.append(tps)
+        return {TP(facts, 0): 20}
+
+    assert spans(answer) == ({0: (0, 20)}, {0: (7, 20)})
+    assert len(asked) == 2
+
+    async def refused(_facts, _tps):
+        raise KafkaConnectionError
+
+    assert spans(refused) == ({}, {})
+
+    async def late(facts, _tps):
+        asked.append("late")
+        await asyncio.sleep(0.02)
+        return {TP(facts, 0): 20}
+
+    # what is late is waited for, and not asked again
+    monkeypatch.setattr("streams.app.ENDS_TIMEOUT_S", 0.015)
+    assert spans(late) == ({}, {0: (7, 20)})
+    assert asked.count("late") == 1
 
 
 def test_a_partition_that_has_more_and_stands_still_is_read_again_once_in_a_while():

@@ -428,6 +428,29 @@ def test_only_nodes_that_changed_are_written_again_and_old_pieces_go_away():
     assert sum("/manifest/" in key for key in driver.pieces[partition()]) == 1
 
 
+@pytest.mark.case("C49")
+def test_c49_a_key_of_the_table_has_one_value_and_none_after_its_tombstone():
+    driver = begun(snapshot_records=1)
+    history, put = {}, driver.put_state
+
+    def watched(number, key, value):
+        history.setdefault((number, key), []).append(value)
+        return put(number, key, value)
+
+    driver.put_state = watched
+    for index in range(6):
+        feed(driver, [sick(index, 10 + index, T0 + 1_000 * (index + 1))])
+        work(driver)
+        if index % 2:
+            driver.start()
+    ends = {key: values for key, values in history.items() if key[1].endswith("/end")}
+    rest = [values for key, values in history.items() if key not in ends]
+    assert any(len(values) == 2 for values in rest)
+    assert all(None not in values[:-1] and len(values) <= 2 for values in rest)
+    assert all(None not in values for values in ends.values())
+    assert snapshot_of(driver, partition()).position == 7
+
+
 @pytest.mark.case("C51")
 def test_c51_the_last_record_of_a_snapshot_is_none_that_compaction_takes_away():
     driver = begun()
