@@ -331,6 +331,7 @@ class LiveWorker:
                 asyncio.ensure_future(stop()),
                 asyncio.create_task(self._crashed()),
                 asyncio.create_task(self._progress()),
+                asyncio.create_task(self._unstuck()),
                 asyncio.create_task(self._recovered()),
             ]
             await asyncio.wait([*tasks, self._failed], return_when=asyncio.FIRST_COMPLETED)
@@ -359,15 +360,18 @@ class LiveWorker:
             await self.app.consumer.commit()
 
     async def _progress(self) -> None:
-        stalls = Stalls()
         while True:
             await asyncio.sleep(PROGRESS_EVERY_MS / 1000)
             await self.worker.tell_progress()
+
+    async def _unstuck(self) -> None:
+        """Read partitions again that have more and stand still."""
+        stalls = Stalls()
+        while True:
+            await asyncio.sleep(STALLED_S / 5)
             stalled = stalls.found(await self.spans(), time.monotonic()) if self.is_ready else {}
             for partition, position in stalled.items():
-                log.warning(
-                    "partition %d stands still at %d and has more: reading again", partition, position
-                )
+                log.warning("partition %d stands still at %d and has more", partition, position)
                 with suppress(KafkaError):  # the group may have taken it back
                     await self._outlet.rewind(partition, position)
 

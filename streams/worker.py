@@ -3,10 +3,10 @@
 Why it is not simply an agent with a table that is written for every event: a node's state is tens of kilobytes, so a write for
 each event would cost more than the fold, and no table write is atomic with the offset. So a partition's state is written as a
 snapshot now and then (``streams.snapshot``), and a record is acknowledged only once a snapshot holds it. Between two snapshots a
-crash costs nothing but folding again: the same records give the same answers. The order is always: answers acknowledged by the
-broker, pieces, manifest, old pieces away, records acknowledged.
+crash costs folding again: the same records give the same answers. The order is: answers acknowledged, pieces, manifest, old pieces
+away, records acknowledged.
 
-Nothing is raised for what a record holds: what cannot be folded is parked, and the partition goes on without it.
+What cannot be folded is parked, and the partition goes on without it: nothing is raised for what a record holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -229,17 +229,11 @@ class Worker:
         self._held[poison.partition] = held
         for known in held.held:
             if held.live.position <= known.offset < poison.offset:
-                try:
-                    read = None if known.offset in held.poison else self._read(known)
-                except CodecError:
-                    read = None
-                try:
-                    if read is not None:
-                        held.live.take(known.offset, read)
-                except NoPolicyError:
-                    read = None
-                if read is None:
-                    held.live.skip(known.offset)
+                with suppress(CodecError):
+                    if known.offset not in held.poison:
+                        held.live.take(known.offset, self._read(known))
+                        continue
+                held.live.skip(known.offset)
 
     async def _park(self, held: _Held, record: Delivered, reason: str) -> None:
         letter = of_record(
