@@ -12,6 +12,8 @@ SHELL := bash
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
+# Two processes share the tests; a test that starts servers waits more than it computes. PARALLEL= runs them one by one.
+PARALLEL ?= -n 2 --dist worksteal
 PACKAGES := sickbay ingest streams projections migrations
 
 CACHE := $(CURDIR)/.cache
@@ -146,11 +148,15 @@ up: ## start Kafka, PostgreSQL and Sickbay in containers; needs Docker and SICKB
 
 .PHONY: test
 test: $(WHEEL_STAMP) postgresql kafka ## build and install the wheel, then run the default tests against it
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" $(PARALLEL)
 
 .PHONY: test-slow
 test-slow: $(WHEEL_STAMP) postgresql kafka chromium ## run the long suites
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow $(PARALLEL)
+
+.PHONY: drill
+drill: $(WHEEL_STAMP) postgresql kafka ## start Kafka, PostgreSQL, ingest from a recording, two workers and a projector, kill each in turn, verify
+	$(BIN)/pytest -v -k "comes_through_kills or in_turn" tests/recovery/test_live_kills.py
 
 .PHONY: lint
 lint: $(DEV_STAMP) ## ruff, mypy --strict, import contracts
