@@ -42,6 +42,8 @@ WAITING_MAX: Final = 2_000
 #: How often missing records are asked for again, and the pause between.
 REWINDS_MAX: Final = 5
 REWIND_EVERY_MS: Final = 2_000
+#: Pause after which it is asked again for missing records although nothing came since.
+SEEK_AGAIN_MS: Final = 6_000
 #: How long the broker may take to acknowledge.
 ACKNOWLEDGE_TIMEOUT_S: Final = 120.0
 #: Pause after which a worker tells that it has nothing to say of the records since its last answer.
@@ -69,6 +71,7 @@ class _Held:
     #: How often, and when last, records were asked for again that are missing before those that come.
     rewinds: int = 0
     rewound_at_ms: int = 0
+    sought_at_ms: int = 0
     #: Offsets that could not be folded.
     poison: set[int] = field(default_factory=set)
 
@@ -161,9 +164,9 @@ class Worker:
                 f" {record.offset}: records between them are gone, and no state can be trusted without them; restore the topic from"
                 " a copy"
             )
-        held.rewinds, held.rewound_at_ms = held.rewinds + 1, now_ms
+        held.rewinds, held.rewound_at_ms, held.sought_at_ms = held.rewinds + 1, now_ms, now_ms
         log.warning(
-            "record %d of partition %d comes before %d: reading again from there",
+            "record %d of partition %d came where %d is due: reading again from there",
             record.offset,
             record.partition,
             held.live.position,
@@ -286,6 +289,10 @@ class Worker:
             for held in list(self._held.values()):
                 if held.live.position > held.told and now_ms - held.told_at_ms >= PROGRESS_EVERY_MS:
                     await self._mark(held, held.live.position - 1, "progress")
+                if held.rewinds and now_ms - held.sought_at_ms >= SEEK_AGAIN_MS:
+                    # a seek that meets a rebalance is lost, and when nothing more comes nobody else would notice
+                    held.sought_at_ms = now_ms
+                    await self._outlet.rewind(held.live.number, held.live.position)
 
     async def _send(self, held: _Held, topic: str, partition: int, message: Message) -> Awaitable[object]:
         if len(held.waiting) >= WAITING_MAX:

@@ -340,6 +340,27 @@ def test_records_that_the_broker_left_out_are_asked_for_again_and_none_is_folded
     assert state_of(snapshot_of(driver, partition())) == state_of(snapshot_of(calm, partition()))
 
 
+def test_a_question_for_missing_records_that_was_lost_is_asked_again_although_nothing_more_comes():
+    driver, lost = begun(), []
+    feed(driver, [sick(0, 10 + index) for index in range(3)])
+    rewind, driver.rewind = driver.rewind, lambda *asked: _none(lost.append(asked))
+    driver._read[partition()] = 3
+    work(driver)
+    assert lost == [(partition(), 0)]
+    driver.rewind = rewind
+    asyncio.run(driver.worker.tell_progress())
+    work(driver)
+    assert driver.worker.positions[partition()] == 0
+    driver.now_ms += module.SEEK_AGAIN_MS
+    asyncio.run(driver.worker.tell_progress())
+    work(driver)
+    assert driver.worker.positions[partition()] == 4
+
+
+async def _none(_):
+    """Do nothing, as a seek that is lost."""
+
+
 def test_a_hole_in_the_topic_ends_the_worker_instead_of_folding_on():
     driver = begun()
     feed(driver, [sick(0, 10 + index) for index in range(3)])
