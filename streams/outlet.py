@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from sickbay.cloudevents import Headers, Message
+from sickbay.deadletters import DeadLetter, of_record
 
 
 class Delivered(NamedTuple):
@@ -20,6 +21,17 @@ class Delivered(NamedTuple):
     written_at_ms: int
     #: Lets the broker's position move past the record.
     acknowledge: Callable[[], object]
+
+    @property
+    def event_id(self) -> str:
+        """The id of the one event of the record, as its header says; empty for a batch and for what is none of ours."""
+        return (next((value for name, value in self.headers if name == "ce_id"), None) or b"").decode(
+            errors="replace"
+        )
+
+    def letter(self, topic: str, reason: str) -> DeadLetter:
+        """Return the record as a dead letter."""
+        return of_record(topic, self.partition, self.offset, self.key, self.value, self.headers, reason)
 
 
 class Outlet(Protocol):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sickbay.cloudevents import INGEST_EPOCH, Message, header, unpack, whole_header
-from sickbay.deadletters import RETRIED, letter_message, of_record
+from sickbay.deadletters import RETRIED, letter_message
 from sickbay.errors import CodecError, ServiceError
 from sickbay.operations.failpoints import reach
 from sickbay.topics import Topics
@@ -239,16 +239,8 @@ class Worker:
                 held.live.skip(known.offset)
 
     async def _park(self, held: _Held, record: Delivered, reason: str) -> None:
-        letter = of_record(
-            self._topics.facts,
-            record.partition,
-            record.offset,
-            record.key,
-            record.value,
-            record.headers,
-            reason,
-        )
-        log.warning("parked %s: %s", letter.place, reason)
+        letter = record.letter(self._topics.facts, reason)
+        log.warning("parked %s: %s", letter.place, reason, extra={"event_id": record.event_id})
         await self._send(held, self._topics.parked, 0, letter_message(letter))
         reach("worker.parked")
         held.live.skip(record.offset)

@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
@@ -22,13 +21,12 @@ from sickbay.errors import CodecError, InputError, ServiceError
 from sickbay.kafka import client_arguments, let_go, topic_identity, translated
 from sickbay.operations.failpoints import reach
 from sickbay.settings import KafkaSettings
-from sickbay.topics import RECORD_BYTES_MAX, Topics
+from sickbay.topics import Topics
 
 #: How long the acknowledgement of one letter, or one read without a record, may take.
 LIMIT_S: Final = 60.0
 #: Letters on their way at a time.
 _AT_ONCE: Final = 100
-_REASON_CHARACTERS_MAX: Final = 4_096
 
 
 async def park(producer: AIOKafkaProducer, topics: Topics, letters: Iterable[DeadLetter]) -> int:
@@ -39,7 +37,7 @@ async def park(producer: AIOKafkaProducer, topics: Topics, letters: Iterable[Dea
     """
     waiting = list(letters)
     for begin in range(0, len(waiting), _AT_ONCE):
-        chunk = [letter_message(_fitting(letter)) for letter in waiting[begin : begin + _AT_ONCE]]
+        chunk = [letter_message(letter) for letter in waiting[begin : begin + _AT_ONCE]]
         try:
             async with asyncio.timeout(LIMIT_S):
                 acknowledged = [
@@ -54,15 +52,6 @@ async def park(producer: AIOKafkaProducer, topics: Topics, letters: Iterable[Dea
             ) from error
         reach("parking.acknowledged")
     return len(waiting)
-
-
-def _fitting(letter: DeadLetter) -> DeadLetter:
-    """Return the letter with as much of its value as a record holds; a long reason is cut first."""
-    if len(letter.reason) > _REASON_CHARACTERS_MAX:
-        letter = msgspec.structs.replace(letter, reason=letter.reason[:_REASON_CHARACTERS_MAX] + "…")
-    while letter.value and len(letter_message(letter).value) > RECORD_BYTES_MAX:
-        letter = msgspec.structs.replace(letter, value=letter.value[: len(letter.value) // 2])
-    return letter
 
 
 class Parked(NamedTuple):

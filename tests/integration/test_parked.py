@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from cli import run
 
 import sickbay.operations.parking
-from sickbay.deadletters import VALUE_BYTES_MAX, DeadLetter, letter_message, of_record, read_letter
+from sickbay.deadletters import VALUE_BYTES_MAX, DeadLetter, of_record, read_letter
 from sickbay.errors import ServiceError
 from sickbay.kafka import client_arguments
 from sickbay.operations.failpoints import FailpointError, arm
@@ -101,18 +101,17 @@ def test_letters_are_in_kafka_when_parking_returns(kafka_ready):
     assert put(kafka_ready) == 0
 
 
-def test_a_letter_that_no_record_holds_is_cut_until_one_does(kafka_ready):
-    many = tuple((f"header-{number}", b"h" * 4_096) for number in range(32))
-    large = letter(
-        kafka_ready, value=b"v" * VALUE_BYTES_MAX, reason="r" * 200_000, headers=many, key=b"k" * 4_096
+def test_the_largest_letter_fits_its_record(kafka_ready):
+    many = tuple((f"header-{number}", b"h" * 4_096) for number in range(40))
+    large = of_record(
+        kafka_ready.topics.facts, 0, 7, b"k" * 20_000, b"v" * (VALUE_BYTES_MAX + 1), many, "r" * 200_000
     )
-    assert len(letter_message(large).value) > 1_000_000
     assert put(kafka_ready, large) == 1
     (record,) = records(kafka_ready, kafka_ready.topics.parked)
     found = read_letter(record.value)
     assert len(found.reason) < 5_000
-    assert (large.headers, large.key, large.value_bytes) == (found.headers, found.key, found.value_bytes)
-    assert found.value
+    assert found.value == b"v" * VALUE_BYTES_MAX
+    assert not found.is_whole
 
 
 def test_what_cannot_be_parked_stops_the_one_who_parks(kafka_settings, monkeypatch):

@@ -38,7 +38,8 @@ class Look:
     async def for_s(self, seconds, step_s=10):
         """Let time pass, and the consumer be looked at every ``step_s`` seconds."""
         metrics = WorkMetrics(new_registry("work"), LiveClock())
-        task = asyncio.create_task(working._look(self.consumer, metrics, self.progress, self.ready))
+        figures = working._Figures(metrics, self.progress)
+        task = asyncio.create_task(working._look(self.consumer, figures, metrics, self.progress, self.ready))
         until_s = self.now_s + seconds
         while self.now_s < until_s:
             asked = self.consumer.asked
