@@ -13,7 +13,6 @@ import asyncio
 import gc
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,13 +20,13 @@ from typing import Any, Final, cast
 
 import faust
 from aiokafka.errors import KafkaError
-from faust.transport.drivers.aiokafka import Consumer, Producer
 from faust.types import TP
 
 from sickbay.cloudevents import READ_BYTES_MAX, Message
 from sickbay.errors import ServiceError, SickbayError
 from sickbay.settings import KafkaSettings
 from streams.agents import facts_agent
+from streams.faust_parts import IdempotentProducer, bounded_consumer, sure_assignor
 from streams.outlet import Figures
 from streams.worker import PROGRESS_EVERY_MS, SNAPSHOT_EVERY_MS, Worker
 
@@ -60,61 +59,6 @@ def credentials(arguments: Mapping[str, Any]) -> Any:
         mechanism=arguments["sasl_mechanism"],
         ssl_context=arguments["ssl_context"],
     )
-
-
-class _ReadOffsets(defaultdict[TP, "int | None"]):
-    """What was read of each partition, but for the facts topic, of which Faust is told nothing.
-
-    By it Faust drops what it believes to have read. After a rebalance it may have dropped the record itself, between a seek and
-    the clearing of its queues; the worker alone knows what it has folded.
-    """
-
-    def __init__(self, facts: str) -> None:
-        super().__init__(lambda: None)
-        self._facts = facts
-
-    def __getitem__(self, tp: TP) -> int | None:
-        return None if tp.topic == self._facts else super().__getitem__(tp)
-
-
-def bounded_consumer(facts: str, limit: Callable[[int], int]) -> type[Consumer]:
-    """Return a consumer that delivers every record of the facts topic, and commits no offset of it above ``limit(partition)``.
-
-    A stream acknowledges the record that it holds when it is cancelled, ``noack`` or not, and then Faust would commit past a record
-    that is in no snapshot: a hole that no later start can mend.
-    """
-
-    class BoundedConsumer(Consumer):
-        # what it logs is Faust's word, as loud as Faust's
-        __module__ = Consumer.__module__
-
-        def __init__(self, *arguments: Any, **more: Any) -> None:
-            super().__init__(*arguments, **more)
-            self._read_offset = _ReadOffsets(facts)
-
-        def _new_offset(self, tp: TP) -> int | None:
-            offset = super()._new_offset(tp)
-            if offset is None or tp.topic != facts:
-                return offset
-            # never 0, which is the limit of a partition that was let go of: its next owner would read everything again
-            return min(offset, limit(tp.partition)) or None
-
-        def begins(self, tp: TP) -> int:
-            """Return the offset from which a partition is read."""
-            return self._committed_offset[tp] or 0
-
-    return BoundedConsumer
-
-
-class IdempotentProducer(Producer):
-    """A producer of which nothing is written behind a batch that the broker refused, and none twice (P1, P3, P7).
-
-    Faust has one only for transactions. Without it an answer could be lost and the next one be written, before the worker hears
-    of it: whoever reads the decisions takes the facts between them as answered by nothing.
-    """
-
-    def _settings_extra(self) -> Mapping[str, Any]:
-        return {"enable_idempotence": True}
 
 
 class Stalls:
@@ -217,6 +161,7 @@ class LiveWorker:
             store=store,
             datadir=data_dir,
             autodiscover=False,
+            PartitionAssignor=sure_assignor((topics.facts, topics.state), settings.partitions),
             web_enabled=False,
             cython_optimizations=True,
             topic_allow_declare=False,

@@ -10,7 +10,8 @@ from aiokafka.errors import KafkaConnectionError
 from faust.types import TP
 
 from sickbay.settings import KafkaSettings
-from streams.app import STALLED_S, LiveWorker, Stalls, bounded_consumer
+from streams.app import STALLED_S, LiveWorker, Stalls
+from streams.faust_parts import bounded_consumer, sure_assignor
 from streams.testing import Counts
 
 
@@ -98,3 +99,19 @@ def test_a_partition_that_has_more_and_stands_still_is_read_again_once_in_a_whil
     assert stalls.found({0: (5, 9), 1: (3, 4), 2: (2, 4)}, STALLED_S) == {0: 5}
     assert stalls.found({0: (5, 9), 1: (3, 4), 2: (4, 4)}, STALLED_S + 1) == {}
     assert stalls.found({0: (5, 9), 2: (4, 5)}, 2 * STALLED_S) == {0: 5}
+
+
+def test_topics_that_the_client_lost_sight_of_are_divided_all_the_same():
+    """A broker that restarts is without topics for a moment, and nobody divides again afterwards."""
+
+    class Blind:
+        def partitions_for_topic(self, _topic):
+            return None
+
+    assignor = sure_assignor(("facts", "state"), 4)
+    groups = assignor._get_copartitioned_groups(
+        {"facts", "state", "other"}, Blind(), {"one": ["facts", "state", "other"]}
+    )
+    assert {number: [set(topics) for topics in found] for number, found in groups.items()} == {
+        4: [{"facts", "state"}]
+    }
