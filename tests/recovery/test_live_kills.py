@@ -182,26 +182,22 @@ def test_fifty_kills_at_random_change_nothing_in_the_end(stack, seed):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("process", POINTS)
-def test_a_kill_at_every_named_place_changes_nothing_in_the_end(stack, process):
+@pytest.mark.parametrize(("process", "point"), [(name, point) for name in POINTS for point in POINTS[name]])
+def test_a_kill_at_every_named_place_changes_nothing_in_the_end(stack, process, point):
     victims = {"ingest": stack.ingest, "work": stack.workers[0], "project": stack.project}
     victim = victims[process]
-    reached, asked = set(), 0
-    for point in POINTS[process]:
-        for nth in (1,) if point == "projector.taken_over" else (1, 2, 3, 5, 8):
-            asked += 1
-            victim.kill()
-            victim.start(SICKBAY_FAILPOINT=f"{point}:{nth}:kill9")
-            begun = time.monotonic()
-            while victim.is_running and time.monotonic() - begun < 20:  # a session is waited for in ten
-                stack.world.step()
-                time.sleep(0.1)
-            if not victim.is_running:
-                reached.add((point, nth))
+    reached, asked = 0, (1,) if point == "projector.taken_over" else (1, 2, 3, 5, 8)
+    for nth in asked:
+        victim.kill()
+        victim.start(SICKBAY_FAILPOINT=f"{point}:{nth}:kill9")
+        begun = time.monotonic()
+        while victim.is_running and time.monotonic() - begun < 20:  # a session is waited for in ten
+            stack.world.step()
+            time.sleep(0.1)
+        reached += not victim.is_running
     victim.kill()
     victim.start()
-    assert {point for point, _ in reached} == set(POINTS[process])
-    assert len(reached) >= asked - 3, sorted(reached)
+    assert reached >= max(1, len(asked) - 1)
     finish(stack)
 
 

@@ -273,7 +273,7 @@ class KafkaServer:
         done = subprocess.run(
             self._runtime.command(
                 f"{self._name}-format", self.folder, "kafka.tools.StorageTool", "format",
-                "--cluster-id", self._cluster, "--config", str(self._properties),
+                f"--cluster-id={self._cluster}", "--config", str(self._properties),
             ),
             cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT_S, check=False,
             preexec_fn=self._end_with_parent,

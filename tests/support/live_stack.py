@@ -238,6 +238,7 @@ class Stack:
             return newest(self.told()) == truth
 
         eventually(told, "a log that says what the world is", wait_s)
+        eventually(lambda: "recalled" in self.ingest.log_since_start, "an ingester at work", wait_s)
         assert self.ingest.stop() == 0, self.ingest.log[-3000:]
         self.become_level(wait_s)
 
