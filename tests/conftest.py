@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import kafka_topics as administrator
 import msgspec
 import pytest
+from hypothesis import Phase, settings
 from kafka_server import KafkaServer
 from tcp_proxy import TcpProxy
 
@@ -22,6 +23,9 @@ from sickbay.operations.topics import apply_topics
 from sickbay.settings import KafkaSettings
 
 _numbers = itertools.count(1)
+
+# for the mutants: that a law fails is all they ask, and no smaller history of it
+settings.register_profile("unshrunk", derandomize=True, phases=(Phase.explicit, Phase.generate))
 
 
 @dataclass

@@ -46,7 +46,8 @@ def run_tests(tree: Path, tests: tuple[str, ...]) -> tuple[int, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "HYPOTHESIS_STORAGE_DIRECTORY": str(tree / ".hypothesis"),
     }
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-x", "-q", *tests]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-x", "-q"]
+    command += ["--hypothesis-profile=unshrunk", *tests]
     try:
         done = subprocess.run(
             command,
