@@ -139,7 +139,8 @@ class FaustOutlet:
 class LiveWorker:
     """One worker process: a Faust app and what it folds.
 
-    ``source`` is the identity of the facts topic (``sickbay.kafka.topic_identity``). ``security`` is what Faust calls credentials, ``None`` for plain text. ``store`` is ``memory://`` or ``rocksdb://``.
+    ``source`` is the identity of the facts topic (``sickbay.kafka.topic_identity``). ``security`` is what Faust calls
+    credentials, ``None`` for plain text. ``store`` is ``memory://`` or ``rocksdb://``.
     """
 
     def __init__(

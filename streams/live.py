@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from sickbay.cloudevents import Opened
+from sickbay.cloudevents import INGEST_EPOCH, Headers, Opened, header, unpack, whole_header
 from sickbay.codec import encode, fact_id, open_envelope, stream_of, wrap_decision, wrap_fact
+from sickbay.deadletters import RETRIED
 from sickbay.decisions import BreakerClosed, BreakerOpened, CensusTaken, Decision
 from sickbay.envelope import CLUSTER_STREAM, Envelope, partition_of
 from sickbay.errors import CodecError
@@ -73,6 +74,16 @@ def read_record(opened: Sequence[Opened], ingest_epoch: int | None, number: int,
             )
         events.append((item, event))
     return Record(events, ingest_epoch)
+
+
+def read_message(value: bytes | None, headers: Headers | None, number: int, total: int) -> Record:
+    """Decode a record as it stands in the topic; one that was parked and sent again is of no ingester's epoch.
+
+    Raises CodecError as ``unpack`` and ``read_record`` do.
+    """
+    retried = header(headers, RETRIED) is not None
+    epoch = None if retried else whole_header(headers, INGEST_EPOCH)
+    return read_record(unpack(value, headers), epoch, number, total)
 
 
 def _require_outside(envelope: Envelope, fact: Fact) -> None:

@@ -14,18 +14,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from sickbay.cloudevents import INGEST_EPOCH, Message, header, unpack, whole_header
-from sickbay.deadletters import RETRIED, letter_message
+from sickbay.cloudevents import Message
+from sickbay.deadletters import letter_message
 from sickbay.errors import CodecError, ServiceError
 from sickbay.operations.failpoints import reach
 from sickbay.topics import Topics
 from streams.answers import answer_messages, forwards, mark_message
-from streams.live import Live, NoPolicyError, Record, read_record
+from streams.live import Live, NoPolicyError, Record, read_message
 from streams.outlet import Delivered, Figures, Outlet
 from streams.pieces import end_key, load_snapshot, manifest_key, pack, piece_key, position_of
 from streams.snapshot import dump_manifest, dump_node
@@ -215,9 +215,7 @@ class Worker:
         await self._answer(held, record, said, forwarded)
 
     def _read(self, record: Delivered) -> Record:
-        retried = header(record.headers, RETRIED) is not None
-        epoch = None if retried else whole_header(record.headers, INGEST_EPOCH)
-        return read_record(unpack(record.value, record.headers), epoch, record.partition, self._total)
+        return read_message(record.value, record.headers, record.partition, self._total)
 
     def _undo(self, held: _Held, poison: Delivered) -> None:
         """Put the state together again as it was before a record that broke it halfway."""
@@ -299,7 +297,7 @@ class Worker:
         held.waiting.clear()
 
     @staticmethod
-    async def _acknowledged(waiting: Sequence[Awaitable[object]] | deque[Awaitable[object]]) -> None:
+    async def _acknowledged(waiting: Collection[Awaitable[object]]) -> None:
         if not waiting:
             return
         try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import click
 
 from projections.engine import EMBEDDED, Store
@@ -12,11 +10,10 @@ from sickbay.cli import output
 from sickbay.cli.embedded_log import EmbeddedLog
 from sickbay.cli.feeding import Feed, Feeding
 from sickbay.cli.options import db_option, policy_option, read_policy
-from sickbay.cli.processes import process_options
+from sickbay.cli.processes import process_options, run_logged
 from sickbay.cli.replaying import EXIT_PARKED
 from sickbay.errors import InputError
-from sickbay.operations.logs import LogFormat, setup_logging
-from sickbay.operations.running import Main, run_process
+from sickbay.operations.logs import LogFormat
 
 kubeconfig_option = click.option(
     "--kubeconfig",
@@ -39,12 +36,6 @@ speed_option = click.option(
     type=click.FloatRange(0, 1_000_000),
     help="How fast a recording goes: 1 takes as long as it took, 60 a minute for an hour, 0 waits for nothing.",
 )
-
-
-def run_feed(main: Main, log_format: LogFormat) -> int:
-    """Set the logs up, run to the end, and return the exit code."""
-    setup_logging(log_format, verbose=logging.getLogger().isEnabledFor(logging.INFO))
-    return run_process(main)
 
 
 def require_one_source(recordings: tuple[str, ...], kubeconfig: str | None, context: str | None) -> None:
@@ -105,7 +96,7 @@ def run(
         store.end_source()
         feeding = Feeding(EmbeddedLog(store), feed)
 
-        code = run_feed(feeding.run, log_format)
+        code = run_logged(feeding.run, log_format)
     if code == 0 and recordings and feeding.parked:
         output.note(
             f"parked: {feeding.parked} that could not be used; `sickbay audit parked --db {db}` shows them"

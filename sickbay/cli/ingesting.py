@@ -15,12 +15,11 @@ from sickbay.cli.embedded import (
     kubeconfig_option,
     recording_option,
     require_one_source,
-    run_feed,
     speed_option,
 )
 from sickbay.cli.feeding import Feed, Feeding
 from sickbay.cli.options import policy_option, read_policy
-from sickbay.cli.processes import process_options
+from sickbay.cli.processes import process_options, run_logged
 from sickbay.cli.replaying import EXIT_PARKED
 from sickbay.errors import InputError
 from sickbay.operations.health import Fresh
@@ -95,7 +94,7 @@ def ingest(
         nonlocal parked
         parked = await _ingest(settings, feed, stop)
 
-    code = run_feed(main, log_format)
+    code = run_logged(main, log_format)
     if code == 0 and recordings and parked:
         output.note(f"parked: {parked} that could not be used; `sickbay parked list` shows them")
         code = EXIT_PARKED

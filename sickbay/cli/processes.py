@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -50,7 +52,19 @@ def process_options(command: F) -> F:
     return command
 
 
-def run_to_exit(main: Main, log_format: LogFormat) -> NoReturn:
-    """Set the logs up, run ``main(stop)`` to its end, and exit with its code. ``sickbay --verbose`` logs details too."""
+def run_logged(main: Main, log_format: LogFormat) -> int:
+    """Set the logs up, run ``main(stop)`` to its end, and return its exit code. ``sickbay --verbose`` logs details too."""
     setup_logging(log_format, verbose=logging.getLogger().isEnabledFor(logging.INFO))
-    raise SystemExit(run_process(main))
+    return run_process(main)
+
+
+def run_to_exit(main: Main, log_format: LogFormat) -> NoReturn:
+    """As ``run_logged``, and exit with the code."""
+    raise SystemExit(run_logged(main, log_format))
+
+
+async def ended(task: asyncio.Task[object]) -> None:
+    """Cancel a task and wait for it; one that has ended stays as it is."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await asyncio.wait({task})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
 import click
 
@@ -13,7 +13,7 @@ from projections.engine import Store
 from projections.figures import StoreFigures
 from projections.places import Place
 from sickbay.cli.options import db_option
-from sickbay.cli.processes import process_options, run_to_exit
+from sickbay.cli.processes import ended, process_options, run_to_exit
 from sickbay.clock import SystemClock
 from sickbay.operations.figure_metrics import FigureMetrics
 from sickbay.operations.figures import Figures
@@ -87,21 +87,14 @@ async def _project(
                 registry, [projector.ready], [projector.progress], host=listen[0], port=listen[1]
             )
             await stack.enter_async_context(server)
-            stack.push_async_callback(_ended, asyncio.create_task(figures.keep()))
-            stack.push_async_callback(_ended, asyncio.create_task(watch_loop()))
+            stack.push_async_callback(ended, asyncio.create_task(figures.keep()))
+            stack.push_async_callback(ended, asyncio.create_task(watch_loop()))
         work = asyncio.create_task(projector.run(), name="projector")
         stopping = asyncio.create_task(stop.wait())
-        stack.push_async_callback(_ended, stopping)
+        stack.push_async_callback(ended, stopping)
         try:
             await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
             projector.stop()
             await work
         finally:
-            await _ended(work)
-
-
-async def _ended(task: asyncio.Task[object]) -> None:
-    """Cancel a task and wait for it; one that has ended stays as it is."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await asyncio.wait({task})
+            await ended(work)

@@ -16,7 +16,6 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from sickbay.cloudevents import (
     FACTS_OFFSET,
-    INGEST_EPOCH,
     OUTCOME,
     OUTCOMES,
     PART,
@@ -26,12 +25,11 @@ from sickbay.cloudevents import (
     whole_header,
 )
 from sickbay.codec import open_envelope
-from sickbay.deadletters import RETRIED
 from sickbay.decisions import Decision
 from sickbay.errors import CodecError, ServiceError, VerifyError
 from sickbay.kafka import client_arguments, let_go, topic_identity, translated
 from sickbay.settings import KafkaSettings
-from streams.live import Live, read_record
+from streams.live import Live, read_message
 from streams.pieces import end_key, load_snapshot, manifest_key, pack, piece_key
 from streams.snapshot import dump_manifest, dump_node
 
@@ -208,9 +206,7 @@ def _advance(live: Live, answers: _Answers, waiting: deque[Any], to_position: in
         if answer.outcome != "taken":
             live.skip(record.offset)
             continue
-        retried = header(record.headers, RETRIED) is not None
-        epoch = None if retried else whole_header(record.headers, INGEST_EPOCH)
-        read = read_record(unpack(record.value, record.headers), epoch, live.number, live.total)
+        read = read_message(record.value, record.headers, live.number, live.total)
         live.follow(record.offset, read, answer.decisions)
 
 

@@ -8,13 +8,13 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
 
-from sickbay.cli.processes import process_options, run_to_exit
+from sickbay.cli.processes import ended, process_options, run_to_exit
 from sickbay.cli.refolding import rebuild_snapshots
 from sickbay.clock import SystemClock
 from sickbay.errors import InputError
@@ -182,7 +182,7 @@ async def _work(stop: Stop, settings: KafkaSettings, wanted: _Wanted) -> None:
         if wanted.http_port:
             server = HealthServer(registry, [ready], [progress], host=wanted.http_host, port=wanted.http_port)
             await stack.enter_async_context(server)
-            stack.push_async_callback(_ended, asyncio.create_task(watch_loop()))
+            stack.push_async_callback(ended, asyncio.create_task(watch_loop()))
         await check_topics(settings)
         if wanted.rebuild:
             positions = await rebuild_snapshots(settings)
@@ -203,7 +203,7 @@ async def _work(stop: Stop, settings: KafkaSettings, wanted: _Wanted) -> None:
         if tracing is not None:
             worker.trace()
         stack.push_async_callback(
-            _ended, asyncio.create_task(_look(worker, figures, metrics, progress, ready))
+            ended, asyncio.create_task(_look(worker, figures, metrics, progress, ready))
         )
         await worker.run(stop.wait)
 
@@ -238,10 +238,3 @@ def _credentials(settings: KafkaSettings) -> Any:
 
     arguments = client_arguments(settings, "sickbay-work")
     return credentials(arguments)
-
-
-async def _ended(task: asyncio.Task[object]) -> None:
-    """Cancel a task and wait for it."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await asyncio.wait({task})
