@@ -201,7 +201,9 @@ class LiveWorker:
             snapshot_every_ms=snapshot_every_ms,
         )
         cast("Any", self.app.transport).Producer = IdempotentProducer
-        cast("Any", self.app.transport).Consumer = bounded_consumer(topics.facts, self.worker.snapshotted)
+        cast("Any", self.app.transport).Consumer = bounded_consumer(
+            topics.facts, topics.state, self.worker.snapshotted
+        )
         self._asked: asyncio.Future[Mapping[TP, int | None]] | None = None
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # raw, and empty too: what Faust cannot decode it acknowledges and drops (faust-streaming, transport/conductor.py)

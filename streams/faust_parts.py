@@ -12,22 +12,23 @@ from faust.types import TP
 
 
 class _ReadOffsets(defaultdict[TP, "int | None"]):
-    """What was read of each partition, but for the facts topic, of which Faust is told nothing.
+    """What was read of each partition, but for some topics, of which Faust is told nothing.
 
     By it Faust drops what it believes to have read. After a rebalance it may have dropped the record itself, between a seek and
-    the clearing of its queues; the worker alone knows what it has folded.
+    the clearing of its queues: it notes a record as read after the seek that went back before it. The worker alone knows what it
+    has folded, and a recovery that begins again what it has put into the table.
     """
 
-    def __init__(self, facts: str) -> None:
+    def __init__(self, untold: frozenset[str]) -> None:
         super().__init__(lambda: None)
-        self._facts = facts
+        self._untold = untold
 
     def __getitem__(self, tp: TP) -> int | None:
-        return None if tp.topic == self._facts else super().__getitem__(tp)
+        return None if tp.topic in self._untold else super().__getitem__(tp)
 
 
-def bounded_consumer(facts: str, limit: Callable[[int], int]) -> type[Consumer]:
-    """Return a consumer that delivers every record of the facts topic, and commits no offset of it above ``limit(partition)``.
+def bounded_consumer(facts: str, state: str, limit: Callable[[int], int]) -> type[Consumer]:
+    """Return a consumer that delivers every record of both topics, and commits no offset of facts above ``limit(partition)``.
 
     A stream acknowledges the record that it holds when it is cancelled, ``noack`` or not, and then Faust would commit past a record
     that is in no snapshot: a hole that no later start can mend.
@@ -39,7 +40,7 @@ def bounded_consumer(facts: str, limit: Callable[[int], int]) -> type[Consumer]:
 
         def __init__(self, *arguments: Any, **more: Any) -> None:
             super().__init__(*arguments, **more)
-            self._read_offset = _ReadOffsets(facts)
+            self._read_offset = _ReadOffsets(frozenset((facts, state)))
 
         def _new_offset(self, tp: TP) -> int | None:
             offset = super()._new_offset(tp)

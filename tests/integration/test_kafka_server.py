@@ -34,11 +34,10 @@ async def write(bootstrap, topic, *values):
 
 
 async def read(bootstrap, topic, count):
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=None, auto_offset_reset="earliest")
     try:
         await consumer.start()
         consumer.assign([TopicPartition(topic, 0)])
-        await consumer.seek_to_beginning()
         async with asyncio.timeout(20):
             return [(await consumer.getone()).value for _ in range(count)]
     finally:

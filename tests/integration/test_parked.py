@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 
 import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.consumer.fetcher import Fetcher
 from cli import run
 
 import sickbay.operations.parking
@@ -15,7 +17,7 @@ from sickbay.deadletters import VALUE_BYTES_MAX, DeadLetter, of_record, read_let
 from sickbay.errors import ServiceError
 from sickbay.kafka import client_arguments
 from sickbay.operations.failpoints import FailpointError, arm
-from sickbay.operations.parking import park
+from sickbay.operations.parking import park, read_parked
 
 HOSTILE = b'{"message":"bad\n\x1b[2J \xe2\x80\xae"}'
 
@@ -55,12 +57,13 @@ def records(settings, topic):
     """Every record of a topic, by partition and offset."""
 
     async def main():
-        consumer = AIOKafkaConsumer(topic, **client_arguments(settings, "test"), group_id=None)
+        consumer = AIOKafkaConsumer(
+            topic, **client_arguments(settings, "test"), group_id=None, auto_offset_reset="earliest"
+        )
         await consumer.start()
         try:
             held = sorted(consumer.assignment())
             ends = await consumer.end_offsets(held)
-            await consumer.seek_to_beginning(*held)
             found = []
             while len(found) < sum(ends.values()):
                 for batch in (await consumer.getmany(timeout_ms=1_000)).values():
@@ -142,6 +145,35 @@ def test_a_crash_behind_the_acknowledgement_parks_the_same_letter_twice(kafka_re
 def test_nothing_is_parked(kafka_ready):
     done = parked(kafka_ready, "list")
     assert (0, "nothing is parked\n") == done[:2]
+
+
+def test_nothing_is_missing_where_the_broker_is_slow_to_say_where_the_consumer_begins(
+    kafka_ready, monkeypatch
+):
+    """A consumer asks that by itself while it starts, and the answer may come once we have begun to read."""
+    put(kafka_ready, letter(kafka_ready))
+    begin, ask, of_itself = (
+        Fetcher._update_fetch_positions,
+        Fetcher._proc_offset_request,
+        ContextVar("of_itself", default=False),
+    )
+
+    async def beginning(*arguments):
+        of_itself.set(True)
+        return await begin(*arguments)
+
+    async def slow(*arguments):
+        answer = await ask(*arguments)
+        await asyncio.sleep(0.5 if of_itself.get() else 0)
+        return answer
+
+    monkeypatch.setattr(Fetcher, "_update_fetch_positions", beginning)
+    monkeypatch.setattr(Fetcher, "_proc_offset_request", slow)
+
+    async def places():
+        return [found.letter.place async for found in read_parked(kafka_ready)]
+
+    assert [letter(kafka_ready).place] == asyncio.run(places())
 
 
 def test_letters_are_listed_with_the_newest_last(kafka_ready):

@@ -46,12 +46,14 @@ async def read_all(settings: KafkaSettings, topic: str, partitions: int) -> dict
     """Return the records of a topic by partition, to the end that it has now."""
     places = [TopicPartition(topic, number) for number in range(partitions)]
     consumer = AIOKafkaConsumer(
-        **client_arguments(settings, "tests"), enable_auto_commit=False, fetch_max_wait_ms=50
+        **client_arguments(settings, "tests"),
+        enable_auto_commit=False,
+        fetch_max_wait_ms=50,
+        auto_offset_reset="earliest",
     )
     await consumer.start()
     try:
         consumer.assign(places)
-        await consumer.seek_to_beginning(*places)
         ends = await consumer.end_offsets(places)
         out: dict[int, list[Any]] = {number: [] for number in range(partitions)}
         async with asyncio.timeout(30):

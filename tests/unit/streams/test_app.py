@@ -35,11 +35,25 @@ def test_its_producer_writes_nothing_twice_and_nothing_behind_a_batch_that_was_r
 def test_no_offset_is_committed_above_a_snapshot_and_none_of_a_partition_that_was_let_go_of(
     topic, limit, commits
 ):
-    kind, tp = bounded_consumer("facts", lambda _: limit), TP(topic, 0)
+    kind, tp = bounded_consumer("facts", "state", lambda _: limit), TP(topic, 0)
     consumer = kind.__new__(kind)
     consumer._acked, consumer._acked_index = {tp: [1, 2, 3]}, defaultdict(set)
     consumer._gap, consumer._committed_offset = defaultdict(dict), {tp: None}
     assert consumer._new_offset(tp) == commits
+
+
+@pytest.mark.parametrize(("topic", "read"), [("facts", None), ("state", None), ("decisions", 7)])
+def test_of_facts_and_of_state_no_record_is_dropped_as_one_that_was_read(topic, read):
+    """A partition that is read again from before them, in a rebalance, would be left with a hole."""
+
+    async def run():
+        settings = KafkaSettings(bootstrap="localhost:9092", security="plaintext")
+        offsets = LiveWorker(settings, Counts()).app.consumer._read_offset
+        tp = TP(getattr(settings.topics, topic), 0)
+        offsets[tp] = 7
+        return offsets[tp]
+
+    assert asyncio.run(run()) == read
 
 
 def spans(answer):
