@@ -303,7 +303,7 @@ class ControlPlane:
     def _controllers(self, gates: Mapping[str, bool]) -> list[str]:
         return [
             f"--kubeconfig={self.kubeconfig(self.folder / 'controllers.yaml', user='system:kube-controller-manager')}",
-            "--leader-elect=false", "--secure-port=0", f"--controllers={','.join(CONTROLLERS)}", "--kube-api-qps=500",
+            "--leader-elect=false", "--secure-port=0", "--use-service-account-credentials", f"--controllers={','.join(CONTROLLERS)}", "--kube-api-qps=500",
             "--kube-api-burst=1000", *_gates(gates),
         ]  # fmt: skip
 

@@ -1,0 +1,600 @@
+"""Clusters drawn from a seed, whose Pods the real kube-scheduler places while Sickbay's ledger says beforehand what it will do.
+
+For each Pod the ledger is asked, node by node, what would happen if it were bound there: which resources would be short, or
+that no device is left. The scheduler is the judge: the Pod must be bound to a node that fits, or stay pending with exactly
+those reasons; what the scheduler then wrote into its status must be what follows from slices and claims.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+from cluster_watch import Observer
+from control_plane import Api, ApiError, ControlPlane
+from facts_of import tick
+from kubelets import Kubelet, mapping
+from ledger_run import Run, units
+
+from sickbay.policy import LedgerPolicy, Policy
+
+NAMESPACE = "judged"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+DRA = "/apis/resource.k8s.io/v1"
+CLAIMS = f"{DRA}/namespaces/{NAMESPACE}/resourceclaims"
+#: The scheduler's words for what the ledger does not keep.
+NO_DEVICE = "cannot allocate all claims"
+_SHORT = re.compile(r"^\d+/\d+ nodes are available: (.*)$")
+_REASON = re.compile(r"(\d+) ([^,]+)")
+WAIT_S = 20
+#: A scheduler that was told of a device a moment ago may not know it yet, and looks again within its back-off.
+SETTLE_S = 4
+
+
+def policy_of(version: str) -> Policy:
+    return Policy(version=version, ledger=LedgerPolicy(emulate=version))  # type: ignore[arg-type]
+
+
+@dataclass
+class Kind:
+    """A kind of device: its driver, how a request names it, and what a device takes of its node."""
+
+    name: str
+    driver: str
+    #: Device to what it may be asked for: ``None`` for the whole device, else capacity to amount.
+    devices: list[dict[str, Any]]
+    counters: list[dict[str, Any]] = field(default_factory=list)
+    #: Whether requests name an amount of ``cores``.
+    shared: bool = False
+
+
+@dataclass
+class Verdict:
+    """One decision of the scheduler beside what Sickbay said before it."""
+
+    seed: int
+    step: int
+    pod: str
+    outcome: str
+    agreed: bool
+    #: Named causes of differences that are known.
+    named: tuple[str, ...] = ()
+    detail: str = ""
+
+
+@dataclass
+class Report:
+    """All decisions of one version."""
+
+    version: str
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def unexplained(self) -> list[Verdict]:
+        return [verdict for verdict in self.verdicts if not verdict.agreed and not verdict.named]
+
+    def counts(self) -> dict[str, Any]:
+        """Return decisions, how many agreed, how many are explained by which name, how many are not explained."""
+        named = Counter(name for verdict in self.verdicts if not verdict.agreed for name in verdict.named)
+        return {
+            "version": self.version,
+            "decisions": len(self.verdicts),
+            "outcomes": dict(Counter(verdict.outcome for verdict in self.verdicts)),
+            "agreed": sum(verdict.agreed for verdict in self.verdicts),
+            "explained": dict(named),
+            "unexplained": len(self.unexplained),
+            "seeds": sorted({verdict.seed for verdict in self.verdicts}),
+        }
+
+
+class Scenario:
+    """One cluster from one seed, and the steps of its history."""
+
+    def __init__(self, plane: ControlPlane, observer: Observer, version: str, seed: int) -> None:
+        self.plane, self.api, self.observer = plane, plane.admin, observer
+        self.version, self.seed = version, seed
+        self._random = Random(seed)
+        self.nodes: dict[str, Kubelet] = {}
+        self.kinds: dict[str, Kind] = {}
+        self._pods: dict[str, Any] = {}
+        self._standing_claims: list[str] = []
+        self._number = 0
+
+    # --- the cluster ---
+
+    def build(self) -> None:
+        """Make nodes, classes and slices."""
+        draw = self._random
+        with suppress(ApiError):
+            self.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        for number in range(draw.randint(1, 3)):
+            name = f"node-{self.seed}-{number}"
+            cpu = draw.choice(["7", "11500m", "16", "24"])
+            kubelet = Kubelet(self.api, name).register(
+                {
+                    "cpu": cpu,
+                    "memory": draw.choice(["8Gi", "12345678k", "32Gi"]),
+                    "ephemeral-storage": draw.choice(["20Gi", "50G"]),
+                    "hugepages-2Mi": draw.choice(["0", "64Mi", "1Gi"]),
+                }
+            )
+            self.nodes[name] = kubelet
+        for kind in self._kinds():
+            self.kinds[kind.name] = kind
+            self._ensure_class(kind)
+        for kubelet in self.nodes.values():
+            for driver in sorted({kind.driver for kind in self.kinds.values()}):
+                if draw.random() < 0.85:
+                    self._publish(kubelet, driver)
+        self._settle()
+
+    def _publish(self, kubelet: Kubelet, driver: str) -> None:
+        kinds = [kind for kind in self.kinds.values() if kind.driver == driver]
+        devices = [device for kind in kinds for device in kind.devices]
+        counters = [counter for kind in kinds for counter in kind.counters]
+        for published in kubelet.publish(driver, devices, counters=counters):
+            self.observer.has_seen("resourceslices", published)
+
+    def _kinds(self) -> Iterator[Kind]:
+        draw, version = self._random, self.version
+        later = version != "1.36"
+        cpu = draw.choice(["1", "2", "1500m"])
+        memory = draw.choice(["1Gi", "512Mi"])
+        overhead = (
+            {"memory": {"perPod": "256Mi", "perContainer": "64Mi"}}
+            if later and draw.random() < 0.6
+            else None
+        )
+        gpu = mapping(version, per_device={"cpu": cpu, "memory": memory}, overhead=overhead)
+        yield Kind(
+            "gpu", "gpu.example.com",
+            [
+                {"name": f"gpu-{n}", "attributes": {"kind": {"string": "gpu"}, "numaNode": {"int": n % 2}}} | gpu
+                for n in range(draw.randint(1, 4))
+            ],
+        )  # fmt: skip
+        multiplier = draw.choice(["1", "2", "500m"])
+        cores = mapping(version, by_capacity={"cpu": ("cores", multiplier)})
+        step = draw.choice([None, "1", "4"])
+        policy = (
+            {"requestPolicy": {"default": "1", "validRange": {"min": "1", "step": step}}} if step else {}
+        )
+        yield Kind(
+            "cores", "cpu.example.com",
+            [
+                {
+                    "name": f"numa-{n}", "allowMultipleAllocations": True,
+                    "attributes": {"kind": {"string": "cores"}, "numaNode": {"int": n}},
+                    "capacity": {"cores": {"value": "16"} | policy},
+                } | cores
+                for n in range(draw.randint(1, 2))
+            ],
+            shared=True,
+        )  # fmt: skip
+        yield Kind(
+            "nic", "nic.example.com",
+            [{"name": f"nic-{n}", "attributes": {"kind": {"string": "nic"}}} for n in range(draw.randint(1, 3))],
+        )  # fmt: skip
+        part = mapping(version, per_device={"cpu": "500m", "hugepages-2Mi": "2Mi"})
+        for size, amount, count in (("small", "10", 4), ("large", "40", 1)):
+            yield Kind(
+                f"part-{size}", "part.example.com",
+                [
+                    {
+                        "name": f"{size}-{n}", "attributes": {"kind": {"string": f"part-{size}"}},
+                        "consumesCounters": [{"counterSet": "card", "counters": {"slots": {"value": amount}}}],
+                    } | part
+                    for n in range(count)
+                ],
+                counters=[{"name": "card", "counters": {"slots": {"value": "40"}}}] if size == "small" else [],
+            )  # fmt: skip
+
+    def _ensure_class(self, kind: Kind) -> None:
+        expression = (
+            f'device.driver == "{kind.driver}" && device.attributes["{kind.driver}"].kind == "{kind.name}"'
+        )
+        with suppress(ApiError):
+            self.api.create(
+                f"{DRA}/deviceclasses",
+                {
+                    "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": kind.name},
+                    "spec": {"selectors": [{"cel": {"expression": expression}}]},
+                },
+            )  # fmt: skip
+
+    def _settle(self) -> None:
+        for kubelet in self.nodes.values():
+            self.observer.has_seen("nodes", self.api.get(kubelet.path))
+        # the scheduler has caches of its own, for each resource
+        time.sleep(0.15)
+
+    def clear(self) -> None:
+        """Take everything away."""
+        for pod in list(self._pods.values()):
+            self._remove(pod)
+        for name in self._standing_claims:
+            with suppress(ApiError):
+                self.api.delete(f"{CLAIMS}/{name}")
+        for kubelet in self.nodes.values():
+            for driver in {kind.driver for kind in self.kinds.values()}:
+                kubelet.withdraw(driver)
+            kubelet.leave()
+
+    # --- steps ---
+
+    def play(self, decisions: int) -> Iterator[Verdict]:
+        """Make history until so many decisions are judged."""
+        judged = 0
+        step = 0
+        while judged < decisions:
+            step += 1
+            roll = self._random.random()
+            bound = list(self._pods.values())
+            if bound and roll < 0.25:
+                self._remove(self._random.choice(bound))
+            elif bound and roll < 0.40:
+                self._finish(self._random.choice(bound))
+            elif roll < 0.44:
+                self._republish()
+            else:
+                yield self._decide(step)
+                judged += 1
+
+    def _republish(self) -> None:
+        """A driver publishes the same devices as a new generation."""
+        kubelet = self._random.choice(list(self.nodes.values()))
+        driver = self._random.choice(sorted({kind.driver for kind in self.kinds.values()}))
+        self._publish(kubelet, driver)
+        time.sleep(0.15)
+
+    def _finish(self, pod: Any) -> None:
+        kubelet = self.nodes[pod["spec"]["nodeName"]]
+        self.observer.has_seen("pods", kubelet.finish(pod, self._random.choice(["Succeeded", "Failed"])))
+        self._await_claims_let_go(pod)
+        self._pods.pop(pod["metadata"]["uid"])
+        self.api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
+        self._await_gone(pod)
+
+    def _remove(self, pod: Any) -> None:
+        self._pods.pop(pod["metadata"]["uid"], None)
+        with suppress(ApiError):
+            self.api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
+        self._await_claims_let_go(pod)
+        self._await_gone(pod)
+
+    def _await_gone(self, pod: Any) -> None:
+        uid = pod["metadata"]["uid"]
+        self.observer.until(lambda: uid in self.observer.deleted, f"{pod['metadata']['name']} is still heard")
+
+    def _await_claims_let_go(self, pod: Any) -> None:
+        """Wait until the claim controller has freed what the Pod had; what is freed the scheduler must have heard of too."""
+        end = time.monotonic() + WAIT_S
+        for name, claim in self._claims_of(pod):
+            while time.monotonic() < end:
+                try:
+                    found = self.api.get(f"{CLAIMS}/{name}")
+                except ApiError:
+                    if claim is not None:
+                        uid = claim["metadata"]["uid"]
+                        self.observer.until(lambda uid=uid: uid in self.observer.deleted, f"{name} is still heard")
+                    break
+                consumers = found.get("status", {}).get("reservedFor", ())
+                if not any(c["uid"] == pod["metadata"]["uid"] for c in consumers) and (
+                    consumers or "allocation" not in found.get("status", {})
+                ):
+                    self.observer.has_seen("resourceclaims", found)
+                    break
+                time.sleep(0.01)
+
+    def _claims_of(self, pod: Any) -> Iterator[tuple[str, Any]]:
+        """Yield name and object of each claim of a Pod, ``None`` where it is gone."""
+        statuses = {
+            each["name"]: each.get("resourceClaimName")
+            for each in pod.get("status", {}).get("resourceClaimStatuses", ())
+        }
+        for each in pod["spec"].get("resourceClaims", ()):
+            name = each.get("resourceClaimName") or statuses.get(each["name"])
+            if name:
+                try:
+                    yield name, self.api.get(f"{CLAIMS}/{name}")
+                except ApiError:
+                    yield name, None
+
+    # --- one decision ---
+
+    def _decide(self, step: int) -> Verdict:
+        self._number += 1
+        name = f"pod-{self.seed}-{self._number}"
+        pod, asked = self._pod(name)
+        self.observer.catch_up()
+        made = self.api.create(PODS, pod)
+        expected = {node: self._foresee(node, made, asked) for node in self.nodes}
+        found, reasons = self._outcome(made, expected)
+        outcome = "bound" if found["spec"].get("nodeName") else "pending"
+        detail = ""
+        if outcome == "bound":
+            agreed = not expected[found["spec"]["nodeName"]]
+            detail = "" if agreed else f"bound to {found['spec']['nodeName']}, expected {expected}"
+            problems, named = self._compare(found)
+            self._pods[found["metadata"]["uid"]] = found
+            if problems:
+                agreed = False
+                detail = f"{detail} {problems}".strip()
+        else:
+            wanted = Counter(reason for each in expected.values() for reason in each)
+            named = ()
+            agreed = all(expected.values()) and wanted == reasons
+            detail = "" if agreed else f"pending for {dict(reasons)}, expected {expected}"
+            self._remove(found)
+        return Verdict(self.seed, step, name, outcome, agreed, named, detail)
+
+    def _outcome(self, made: Any, expected: Mapping[str, list[str]]) -> tuple[Any, Counter[str]]:
+        """Return the Pod once the scheduler decided, and the reasons why not; a wrong one gets time to be put right."""
+        path = f"{PODS}/{made['metadata']['name']}"
+        begun = time.monotonic()
+        wanted = Counter(reason for each in expected.values() for reason in each)
+        reasons: Counter[str] = Counter()
+        while time.monotonic() - begun < WAIT_S:
+            found = self.api.get(path)
+            if found["spec"].get("nodeName"):
+                return found, Counter()
+            reasons = _reasons(found)
+            if reasons and all(expected.values()) and reasons == wanted:
+                return found, reasons
+            if reasons and time.monotonic() - begun > SETTLE_S:
+                return found, reasons
+            time.sleep(0.004)
+        raise AssertionError(f"the scheduler said nothing of {path} in {WAIT_S} s: {found}")
+
+    def _foresee(self, node: str, pod: Any, asked: list[tuple[str, str, int, str | None]]) -> list[str]:
+        """Return why the Pod would not fit on a node, as the ledger has it; nothing where it fits."""
+        world = self.observer.world
+        run = world.run(node)
+        free = run.free("recorded")
+        bound = _bound(pod, node)
+        plain = _difference(run, world.supposing(node, ("pods", _without_claims(bound))), "recorded")
+        short = [name for name, amount in plain.items() if amount > 0 and amount > free.get(name, 0)]
+        if short:
+            return [f"Insufficient {name}" for name in short]
+        if not asked:
+            return []
+        allocated = self._allocate(node, run, pod, asked)
+        if allocated is None:
+            return [NO_DEVICE]
+        claims, bound = allocated
+        supposed = world.supposing(
+            node, *(("resourceclaims", claim) for claim in claims), ("pods", bound)
+        )
+        demand = _difference(run, supposed, "derived")
+        if not _adds(run, supposed):
+            return []
+        return [
+            f"Insufficient {name}" for name, amount in demand.items() if amount > free.get(name, 0)
+        ]
+
+    def _allocate(
+        self, node: str, run: Run, pod: Any, asked: list[tuple[str, str, int, str | None]]
+    ) -> tuple[list[Any], Any] | None:
+        """Return the claims of the Pod as the first fit would allocate them, and the Pod with them; ``None`` where none fits."""
+        taken: Counter[str] = Counter()
+        used: set[str] = set()
+        counters: Counter[str] = Counter()
+        claims, statuses = [], []
+        for claim, kind_name, count, amount in asked:
+            kind = self.kinds[kind_name]
+            results: list[dict[str, Any]] = []
+            for device in kind.devices:
+                if len(results) == count:
+                    break
+                found = self._result(node, run, kind, device, amount, taken, used, counters)
+                if found is not None:
+                    results.append(found)
+            if len(results) < count:
+                return None
+            name = f"{pod['metadata']['name']}-{claim}-supposed"
+            statuses.append({"name": claim, "resourceClaimName": name})
+            claims.append(
+                {
+                    "metadata": {
+                        "name": name, "namespace": NAMESPACE, "uid": f"supposed-{claim}", "resourceVersion": "9" * 15,
+                        "annotations": {"resource.kubernetes.io/pod-claim-name": claim},
+                        "ownerReferences": [
+                            {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "controller": True,
+                             "uid": pod["metadata"]["uid"]}
+                        ],
+                    },
+                    "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": kind_name}}]}},
+                    "status": {
+                        "allocation": {"devices": {"results": results}},
+                        "reservedFor": [
+                            {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+                        ],
+                    },
+                }
+            )  # fmt: skip
+        bound = _bound(pod, node)
+        bound["status"] = bound.get("status", {}) | {"resourceClaimStatuses": statuses}
+        return claims, bound
+
+    def _result(
+        self, node: str, run: Run, kind: Kind, device: Mapping[str, Any], amount: str | None,
+        taken: Counter[str], used: set[str], counters: Counter[str],
+    ) -> dict[str, Any] | None:  # fmt: skip
+        """Return the result of allocating a device, from what the books of devices and counters say is left of it."""
+        device_id = f"dra:{kind.driver}/{node}/{device['name']}"
+        entries = run.entries
+        if ("devices", f"device/{device_id}") not in entries:
+            return None
+        result = {"request": "r", "driver": kind.driver, "pool": node, "device": device["name"]}
+        if kind.shared:
+            share = _consumed(device, amount)
+            limit = units(device["capacity"]["cores"]["value"])
+            spent = sum(
+                (units(line.quantity) for (book, key), entry in entries.items()
+                 if book == "devices" and key.startswith(f"use/{device_id}/") for line in entry.amounts
+                 if line.resource.endswith("cores")),
+                Fraction(0),
+            )  # fmt: skip
+            if share is None or spent + taken[device_id] + share > limit:
+                return None
+            taken[device_id] += share
+            consumed = {"cores": str(share) if share.denominator == 1 else f"{int(share * 1000)}m"}
+            return result | {"shareID": f"supposed-{len(taken)}", "consumedCapacity": consumed}
+        if device_id in used or ("devices", f"use/{device_id}") in entries:
+            return None
+        for consumes in device.get("consumesCounters", ()):
+            for name, value in consumes["counters"].items():
+                resource = f"{kind.driver}/{node}:{consumes['counterSet']}/{name}"
+                left = units(value["value"]) + counters[resource]
+                if left > run.sums("counters", "supply").get(resource, 0) - run.sums("counters", "claims").get(
+                    resource, 0
+                ):
+                    return None
+                counters[resource] = left
+        used.add(device_id)
+        return result
+
+    def _compare(self, pod: Any) -> tuple[str, tuple[str, ...]]:
+        """Compare the two books once Sickbay has heard of a binding: what differs, and the causes that Sickbay names."""
+        node = pod["spec"]["nodeName"]
+        self.observer.has_seen("pods", pod)
+        for _, claim in self._claims_of(pod):
+            if claim is not None:
+                self.observer.has_seen("resourceclaims", claim)
+        world = self.observer.world
+        run = world.run(node).reopened()
+        run.step(tick(world.at_ms + world.policy.ledger.drift_grace_ms + 1_000))
+        drifts = run.drifts()
+        books = {by: run.requested(by) for by in ("recorded", "derived")}
+        if books["recorded"] != books["derived"] or drifts:
+            return f"books {books}, drifts {drifts}", tuple(
+                sorted({cause for cause in drifts.values() if cause != "unexplained"})
+            )
+        return "", ()
+
+    # --- Pods ---
+
+    def _pod(self, name: str) -> tuple[Any, list[tuple[str, str, int, str | None]]]:
+        """Draw a Pod: its manifest, and for each of its claims (name, kind, count, amount)."""
+        draw = self._random
+        containers = [self._container(f"c{n}") for n in range(draw.choice([1, 1, 2, 3]))]
+        inits = []
+        if draw.random() < 0.25:
+            inits = [
+                self._container(f"i{n}") | ({"restartPolicy": "Always"} if draw.random() < 0.5 else {})
+                for n in range(draw.randint(1, 2))
+            ]
+        asked: list[tuple[str, str, int, str | None]] = []
+        for number in range(draw.choice([0, 0, 1, 1, 1, 2])):
+            kind = self.kinds[draw.choice(sorted(self.kinds))]
+            if any(each[1] == kind.name or self.kinds[each[1]].driver == kind.driver for each in asked):
+                continue
+            amount = draw.choice([None, "1", "3", "5", "2500m"]) if kind.shared else None
+            asked.append((f"claim{number}", kind.name, 1 if kind.shared else draw.choice([1, 1, 2]), amount))
+        spec: dict[str, Any] = {"containers": containers, "terminationGracePeriodSeconds": 0}
+        if inits:
+            spec["initContainers"] = inits
+        for claim, kind_name, count, amount in asked:
+            request: dict[str, Any] = {"deviceClassName": kind_name, "count": count}
+            if amount is not None:
+                request["capacity"] = {"requests": {"cores": amount}}
+            template = f"{name}-{claim}"
+            self.api.create(
+                f"{DRA}/namespaces/{NAMESPACE}/resourceclaimtemplates",
+                {
+                    "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": template},
+                    "spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": request}]}}},
+                },
+            )  # fmt: skip
+            spec.setdefault("resourceClaims", []).append(
+                {"name": claim, "resourceClaimTemplateName": template}
+            )
+            users = draw.sample(containers, draw.randint(1, len(containers)))
+            for container in users:
+                container["resources"].setdefault("claims", []).append({"name": claim})
+        if draw.random() < 0.15:
+            # enough for all that the Pod and its claims ask: less is refused before any node is looked at
+            total = {
+                name: sum(units(each["resources"]["requests"].get(name, "0")) for each in containers + inits)
+                for name in ("cpu", "memory")
+            }
+            spec["resources"] = {
+                "requests": {
+                    "cpu": str(-(-total["cpu"] // 1) + 17),
+                    "memory": str(-(-total["memory"] // 1) + 3 * 2**30),
+                }
+            }
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, asked
+
+    def _container(self, name: str) -> dict[str, Any]:
+        draw = self._random
+        requests = {"cpu": draw.choice(["100m", "250m", "1", "1500m", "3"])}
+        if draw.random() < 0.7:
+            requests["memory"] = draw.choice(["64Mi", "1Gi", "1500M", "2Gi"])
+        if draw.random() < 0.1:
+            requests["ephemeral-storage"] = draw.choice(["1Gi", "15Gi"])
+        limits = {}
+        if draw.random() < 0.08:
+            requests["hugepages-2Mi"] = limits["hugepages-2Mi"] = draw.choice(["2Mi", "32Mi"])
+        resources: dict[str, Any] = {"requests": requests}
+        if limits:
+            resources["limits"] = limits
+        return {"name": name, "image": "none", "resources": resources}
+
+
+def _consumed(device: Mapping[str, Any], amount: str | None) -> Fraction | None:
+    """Return what a share takes of ``cores``, by the request policy; ``None`` where it may not be asked (kubernetes.md 3.5)."""
+    capacity = device["capacity"]["cores"]
+    policy = capacity.get("requestPolicy")
+    if amount is None:
+        return units(policy["default"]) if policy else units(capacity["value"])
+    if policy is None:
+        return units(amount)
+    whole = -(-units(amount) // 1)
+    least, step = units(policy["validRange"]["min"]), units(policy["validRange"]["step"])
+    if whole < least:
+        return least
+    return Fraction(least + -(-(whole - least) // step) * step)
+
+
+def _bound(pod: Any, node: str) -> Any:
+    return pod | {
+        "metadata": pod["metadata"] | {"resourceVersion": "9" * 15},
+        "spec": pod["spec"] | {"nodeName": node},
+        "status": {"phase": "Pending"},
+    }
+
+
+def _without_claims(pod: Any) -> Any:
+    """Return the Pod as the scheduler's fit looks at it: without what its claims add."""
+    return pod | {"spec": {key: value for key, value in pod["spec"].items() if key != "resourceClaims"}}
+
+
+def _difference(before: Run, after: Run, by: str) -> dict[str, Fraction]:
+    asked, had = after.requested(by), before.requested(by)
+    return {name: asked.get(name, Fraction(0)) - had.get(name, 0) for name in {*asked, *had}}
+
+
+def _adds(before: Run, after: Run) -> bool:
+    """Whether a claim added anything to the node: without that the scheduler does not look again."""
+    return any(key not in before.entries for key in after.entries if key[0] == "derived")
+
+
+def _reasons(pod: Any) -> Counter[str]:
+    """Return the reasons of the scheduler, each with the number of nodes that it is said of; none while it did not decide."""
+    for condition in pod.get("status", {}).get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            found = _SHORT.match(condition.get("message", ""))
+            if found:
+                told = found.group(1).split(". ")[0].rstrip(".")
+                return Counter({reason.strip(): int(count) for count, reason in _REASON.findall(told)})
+    return Counter()
+
+
