@@ -31,6 +31,14 @@ DRA = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{DRA}/namespaces/{NAMESPACE}/resourceclaims"
 #: The scheduler's words for what the ledger does not keep.
 NO_DEVICE = "cannot allocate all claims"
+ELSEWHERE = "resourceclaim not available on the node"
+#: What both versions say, each in words of its own, of a second Pod for a claim that takes from its node (KEP-5517).
+SHARED = "claim is used by another Pod"
+_SHARED = re.compile(
+    r"node allocatable resource claim \S+ (is already used by another pod|has a mapped device and cannot be shared across pods)"
+)
+#: 1.36 looks a device up by pool and name and not by driver (kubernetes.md 3.3); where it finds the other one, it counts that.
+DRIVER_IGNORED = "driver_ignored"
 _SHORT = re.compile(r"^\d+/\d+ nodes are available: (.*)$")
 _REASON = re.compile(r"(\d+) ([^,]+)")
 WAIT_S = 20
@@ -44,15 +52,28 @@ def policy_of(version: str) -> Policy:
 
 @dataclass
 class Kind:
-    """A kind of device: its driver, how a request names it, and what a device takes of its node."""
+    """A kind of device: its driver, how a request names it, and its devices as they are published."""
 
     name: str
     driver: str
-    #: Device to what it may be asked for: ``None`` for the whole device, else capacity to amount.
     devices: list[dict[str, Any]]
     counters: list[dict[str, Any]] = field(default_factory=list)
     #: Whether requests name an amount of ``cores``.
     shared: bool = False
+
+
+@dataclass
+class Ask:
+    """One claim of a Pod. A standing claim is there before the Pod and stays after it."""
+
+    name: str
+    kind: str
+    count: int = 1
+    #: Of the capacity of a kind that is shared.
+    amount: str | None = None
+    #: The capacity under the name that it is published by: the allocator knows it by no other.
+    capacity: str = ""
+    standing: str = ""
 
 
 @dataclass
@@ -104,7 +125,8 @@ class Scenario:
         self.nodes: dict[str, Kubelet] = {}
         self.kinds: dict[str, Kind] = {}
         self._pods: dict[str, Any] = {}
-        self._standing_claims: list[str] = []
+        #: Name to what is asked for and the object as it was seen last.
+        self._standing: dict[str, list[Any]] = {}
         self._number = 0
 
     # --- the cluster ---
@@ -114,6 +136,13 @@ class Scenario:
         draw = self._random
         with suppress(ApiError):
             self.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+            self.api.create(
+                "/apis/node.k8s.io/v1/runtimeclasses",
+                {
+                    "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "sandboxed"},
+                    "handler": "sandboxed", "overhead": {"podFixed": {"cpu": "150m", "memory": "96Mi"}},
+                },
+            )  # fmt: skip
         for number in range(draw.randint(1, 3)):
             name = f"node-{self.seed}-{number}"
             cpu = draw.choice(["7", "11500m", "16", "24"])
@@ -133,6 +162,21 @@ class Scenario:
             for driver in sorted({kind.driver for kind in self.kinds.values()}):
                 if draw.random() < 0.85:
                     self._publish(kubelet, driver)
+        for kind_name in draw.sample(sorted(self.kinds), 2):
+            kind = self.kinds[kind_name]
+            ask = Ask(
+                f"standing-{kind_name}", kind_name, 1, "2" if kind.shared else None, _capacity_name(kind),
+                f"standing-{self.seed}-{kind_name}",
+            )  # fmt: skip
+            made = self.api.create(
+                CLAIMS,
+                {
+                    "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": ask.standing},
+                    "spec": _claim_spec(ask),
+                },
+            )  # fmt: skip
+            self.observer.has_seen("resourceclaims", made)
+            self._standing[ask.standing] = [ask, made]
         self._settle()
 
     def _publish(self, kubelet: Kubelet, driver: str) -> None:
@@ -160,8 +204,16 @@ class Scenario:
                 for n in range(draw.randint(1, 4))
             ],
         )  # fmt: skip
+        if draw.random() < 0.3:
+            # another driver, whose devices have the names of those above in a pool of the same name
+            twin = mapping(version, per_device={"cpu": "250m"})
+            yield Kind(
+                "twin", "twin.example.com",
+                [{"name": f"gpu-{n}", "attributes": {"kind": {"string": "twin"}}} | twin for n in range(2)],
+            )  # fmt: skip
         multiplier = draw.choice(["1", "2", "500m"])
-        cores = mapping(version, by_capacity={"cpu": ("cores", multiplier)})
+        spelled = draw.choice(["cores", "cores", "cpu.example.com/cores"])
+        cores = mapping(version, by_capacity={"cpu": (spelled, multiplier)})
         step = draw.choice([None, "1", "4"])
         policy = (
             {"requestPolicy": {"default": "1", "validRange": {"min": "1", "step": step}}} if step else {}
@@ -172,7 +224,7 @@ class Scenario:
                 {
                     "name": f"numa-{n}", "allowMultipleAllocations": True,
                     "attributes": {"kind": {"string": "cores"}, "numaNode": {"int": n}},
-                    "capacity": {"cores": {"value": "16"} | policy},
+                    "capacity": {spelled: {"value": "16"} | policy},
                 } | cores
                 for n in range(draw.randint(1, 2))
             ],
@@ -219,7 +271,7 @@ class Scenario:
         """Take everything away."""
         for pod in list(self._pods.values()):
             self._remove(pod)
-        for name in self._standing_claims:
+        for name in self._standing:
             with suppress(ApiError):
                 self.api.delete(f"{CLAIMS}/{name}")
         for kubelet in self.nodes.values():
@@ -248,9 +300,17 @@ class Scenario:
                 judged += 1
 
     def _republish(self) -> None:
-        """A driver publishes the same devices as a new generation."""
+        """A driver publishes the same devices as a new generation, sometimes with another mapping."""
         kubelet = self._random.choice(list(self.nodes.values()))
         driver = self._random.choice(sorted({kind.driver for kind in self.kinds.values()}))
+        if driver == "gpu.example.com" and self._random.random() < 0.5:
+            changed = mapping(self.version, per_device={"cpu": self._random.choice(["1", "2", "3"])})
+            gpu = self.kinds["gpu"]
+            gpu.devices = [device | changed for device in gpu.devices]
+            # the same everywhere, or the next Pod would find devices of one kind that differ
+            for other in self.nodes.values():
+                if other is not kubelet:
+                    self._publish(other, driver)
         self._publish(kubelet, driver)
         time.sleep(0.15)
 
@@ -313,6 +373,10 @@ class Scenario:
         self._number += 1
         name = f"pod-{self.seed}-{self._number}"
         pod, asked = self._pod(name)
+        # as they are before the scheduler hears of the Pod
+        for ask in asked:
+            if ask.standing:
+                self._standing[ask.standing][1] = self.api.get(f"{CLAIMS}/{ask.standing}")
         self.observer.catch_up()
         made = self.api.create(PODS, pod)
         expected = {node: self._foresee(node, made, asked) for node in self.nodes}
@@ -353,7 +417,7 @@ class Scenario:
             time.sleep(0.004)
         raise AssertionError(f"the scheduler said nothing of {path} in {WAIT_S} s: {found}")
 
-    def _foresee(self, node: str, pod: Any, asked: list[tuple[str, str, int, str | None]]) -> list[str]:
+    def _foresee(self, node: str, pod: Any, asked: list[Ask]) -> list[str]:
         """Return why the Pod would not fit on a node, as the ledger has it; nothing where it fits."""
         world = self.observer.world
         run = world.run(node)
@@ -365,6 +429,10 @@ class Scenario:
             return [f"Insufficient {name}" for name in short]
         if not asked:
             return []
+        for ask in asked:
+            told = self._of_standing(node, ask)
+            if told:
+                return [told]
         allocated = self._allocate(node, run, pod, asked)
         if allocated is None:
             return [NO_DEVICE]
@@ -379,25 +447,45 @@ class Scenario:
             f"Insufficient {name}" for name, amount in demand.items() if amount > free.get(name, 0)
         ]
 
+    def _of_standing(self, node: str, ask: Ask) -> str:
+        """Return why a claim that is allocated already cannot be used on a node, "" where it can."""
+        if not ask.standing:
+            return ""
+        status = self._standing[ask.standing][1].get("status", {})
+        if "allocation" not in status:
+            return ""
+        if all(result["pool"] != node for result in status["allocation"]["devices"]["results"]):
+            return ELSEWHERE
+        return SHARED if status.get("reservedFor") and _is_mapped(self.kinds[ask.kind]) else ""
+
     def _allocate(
-        self, node: str, run: Run, pod: Any, asked: list[tuple[str, str, int, str | None]]
+        self, node: str, run: Run, pod: Any, asked: list[Ask]
     ) -> tuple[list[Any], Any] | None:
         """Return the claims of the Pod as the first fit would allocate them, and the Pod with them; ``None`` where none fits."""
         taken: Counter[str] = Counter()
         used: set[str] = set()
         counters: Counter[str] = Counter()
         claims, statuses = [], []
-        for claim, kind_name, count, amount in asked:
-            kind = self.kinds[kind_name]
+        consumer = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        for ask in asked:
+            kind = self.kinds[ask.kind]
+            standing = self._standing[ask.standing][1] if ask.standing else None
+            if standing and "allocation" in standing.get("status", {}):
+                claims.append(_reserved(standing, standing["status"]["allocation"], consumer))
+                continue
             results: list[dict[str, Any]] = []
             for device in kind.devices:
-                if len(results) == count:
+                if len(results) == ask.count:
                     break
-                found = self._result(node, run, kind, device, amount, taken, used, counters)
+                found = self._result(node, run, kind, device, ask.amount, taken, used, counters)
                 if found is not None:
                     results.append(found)
-            if len(results) < count:
+            if len(results) < ask.count:
                 return None
+            if standing:
+                claims.append(_reserved(standing, {"devices": {"results": results}}, consumer))
+                continue
+            claim, kind_name = ask.name, ask.kind
             name = f"{pod['metadata']['name']}-{claim}-supposed"
             statuses.append({"name": claim, "resourceClaimName": name})
             claims.append(
@@ -413,9 +501,7 @@ class Scenario:
                     "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": kind_name}}]}},
                     "status": {
                         "allocation": {"devices": {"results": results}},
-                        "reservedFor": [
-                            {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-                        ],
+                        "reservedFor": [consumer],
                     },
                 }
             )  # fmt: skip
@@ -435,7 +521,7 @@ class Scenario:
         result = {"request": "r", "driver": kind.driver, "pool": node, "device": device["name"]}
         if kind.shared:
             share = _consumed(device, amount)
-            limit = units(device["capacity"]["cores"]["value"])
+            limit = units(_capacity(device)["value"])
             spent = sum(
                 (units(line.quantity) for (book, key), entry in entries.items()
                  if book == "devices" and key.startswith(f"use/{device_id}/") for line in entry.amounts
@@ -445,7 +531,7 @@ class Scenario:
             if share is None or spent + taken[device_id] + share > limit:
                 return None
             taken[device_id] += share
-            consumed = {"cores": str(share) if share.denominator == 1 else f"{int(share * 1000)}m"}
+            consumed = {_capacity_name(kind): str(share) if share.denominator == 1 else f"{int(share * 1000)}m"}
             return result | {"shareID": f"supposed-{len(taken)}", "consumedCapacity": consumed}
         if device_id in used or ("devices", f"use/{device_id}") in entries:
             return None
@@ -471,18 +557,18 @@ class Scenario:
         world = self.observer.world
         run = world.run(node).reopened()
         run.step(tick(world.at_ms + world.policy.ledger.drift_grace_ms + 1_000))
-        drifts = run.drifts()
-        books = {by: run.requested(by) for by in ("recorded", "derived")}
-        if books["recorded"] != books["derived"] or drifts:
-            return f"books {books}, drifts {drifts}", tuple(
-                sorted({cause for cause in drifts.values() if cause != "unexplained"})
-            )
+        names = {f"{NAMESPACE}/{name}" for name, _ in self._claims_of(pod)}
+        drifts = {about: cause for about, cause in run.drifts().items() if about.split("@")[0] in names}
+        unexplained = [about for about, cause in run.drifts().items() if cause == "unexplained"]
+        if drifts or unexplained:
+            told = {about: run.state.announced.drifts[about] for about in drifts}
+            return f"{told}, unexplained {unexplained}", tuple(sorted({*drifts.values()} - {"unexplained"}))
         return "", ()
 
     # --- Pods ---
 
-    def _pod(self, name: str) -> tuple[Any, list[tuple[str, str, int, str | None]]]:
-        """Draw a Pod: its manifest, and for each of its claims (name, kind, count, amount)."""
+    def _pod(self, name: str) -> tuple[Any, list[Ask]]:
+        """Draw a Pod: its manifest, and its claims."""
         draw = self._random
         containers = [self._container(f"c{n}") for n in range(draw.choice([1, 1, 2, 3]))]
         inits = []
@@ -491,34 +577,40 @@ class Scenario:
                 self._container(f"i{n}") | ({"restartPolicy": "Always"} if draw.random() < 0.5 else {})
                 for n in range(draw.randint(1, 2))
             ]
-        asked: list[tuple[str, str, int, str | None]] = []
+        asked: list[Ask] = []
         for number in range(draw.choice([0, 0, 1, 1, 1, 2])):
             kind = self.kinds[draw.choice(sorted(self.kinds))]
-            if any(each[1] == kind.name or self.kinds[each[1]].driver == kind.driver for each in asked):
+            if any(self.kinds[each.kind].driver == kind.driver for each in asked):
                 continue
-            amount = draw.choice([None, "1", "3", "5", "2500m"]) if kind.shared else None
-            asked.append((f"claim{number}", kind.name, 1 if kind.shared else draw.choice([1, 1, 2]), amount))
+            standing = [ask for ask, _ in self._standing.values() if ask.kind == kind.name]
+            if standing and draw.random() < 0.5:
+                asked.append(standing[0])
+            else:
+                amount = draw.choice([None, "1", "3", "5", "2500m"]) if kind.shared else None
+                count = 1 if kind.shared else draw.choice([1, 1, 2])
+                asked.append(Ask(f"claim{number}", kind.name, count, amount, _capacity_name(kind)))
         spec: dict[str, Any] = {"containers": containers, "terminationGracePeriodSeconds": 0}
         if inits:
             spec["initContainers"] = inits
-        for claim, kind_name, count, amount in asked:
-            request: dict[str, Any] = {"deviceClassName": kind_name, "count": count}
-            if amount is not None:
-                request["capacity"] = {"requests": {"cores": amount}}
-            template = f"{name}-{claim}"
-            self.api.create(
-                f"{DRA}/namespaces/{NAMESPACE}/resourceclaimtemplates",
-                {
-                    "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": template},
-                    "spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": request}]}}},
-                },
-            )  # fmt: skip
-            spec.setdefault("resourceClaims", []).append(
-                {"name": claim, "resourceClaimTemplateName": template}
-            )
+        for ask in asked:
+            if ask.standing:
+                claim = {"name": ask.name, "resourceClaimName": ask.standing}
+            else:
+                template = f"{name}-{ask.name}"
+                self.api.create(
+                    f"{DRA}/namespaces/{NAMESPACE}/resourceclaimtemplates",
+                    {
+                        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": template},
+                        "spec": {"spec": _claim_spec(ask)},
+                    },
+                )  # fmt: skip
+                claim = {"name": ask.name, "resourceClaimTemplateName": template}
+            spec.setdefault("resourceClaims", []).append(claim)
             users = draw.sample(containers, draw.randint(1, len(containers)))
             for container in users:
-                container["resources"].setdefault("claims", []).append({"name": claim})
+                container["resources"].setdefault("claims", []).append({"name": ask.name})
+        if draw.random() < 0.15:
+            spec["runtimeClassName"] = "sandboxed"
         if draw.random() < 0.15:
             # enough for all that the Pod and its claims ask: less is refused before any node is looked at
             total = {
@@ -549,9 +641,19 @@ class Scenario:
         return {"name": name, "image": "none", "resources": resources}
 
 
+def _capacity(device: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the one capacity of a device, whatever its name is spelled like."""
+    (found,) = device["capacity"].values()
+    return found
+
+
+def _capacity_name(kind: Kind) -> str:
+    return next(iter(kind.devices[0].get("capacity", {})), "")
+
+
 def _consumed(device: Mapping[str, Any], amount: str | None) -> Fraction | None:
     """Return what a share takes of ``cores``, by the request policy; ``None`` where it may not be asked (kubernetes.md 3.5)."""
-    capacity = device["capacity"]["cores"]
+    capacity = _capacity(device)
     policy = capacity.get("requestPolicy")
     if amount is None:
         return units(policy["default"]) if policy else units(capacity["value"])
@@ -562,6 +664,31 @@ def _consumed(device: Mapping[str, Any], amount: str | None) -> Fraction | None:
     if whole < least:
         return least
     return Fraction(least + -(-(whole - least) // step) * step)
+
+
+def _claim_spec(ask: Ask) -> dict[str, Any]:
+    request: dict[str, Any] = {"deviceClassName": ask.kind, "count": ask.count}
+    if ask.amount is not None:
+        request["capacity"] = {"requests": {ask.capacity: ask.amount}}
+    return {"devices": {"requests": [{"name": "r", "exactly": request}]}}
+
+
+def _reserved(claim: Any, allocation: Any, consumer: Mapping[str, str]) -> Any:
+    """Return a claim as it would be with one consumer more."""
+    status = claim.get("status", {})
+    return claim | {
+        "metadata": claim["metadata"] | {"resourceVersion": "9" * 15},
+        "status": status
+        | {"allocation": allocation, "reservedFor": [*status.get("reservedFor", ()), dict(consumer)]},
+    }
+
+
+def _is_mapped(kind: Kind) -> bool:
+    """Whether a device of a kind takes something of its node by itself, and not as overhead only."""
+    told = kind.devices[0]
+    return bool(told.get("nodeAllocatableResourceMappings")) or any(
+        "mapping" in each for each in told.get("nodeAllocatableResources", {}).values()
+    )
 
 
 def _bound(pod: Any, node: str) -> Any:
@@ -593,7 +720,7 @@ def _reasons(pod: Any) -> Counter[str]:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             found = _SHORT.match(condition.get("message", ""))
             if found:
-                told = found.group(1).split(". ")[0].rstrip(".")
+                told = _SHARED.sub(SHARED, found.group(1).split(". ")[0].rstrip("."))
                 return Counter({reason.strip(): int(count) for count, reason in _REASON.findall(told)})
     return Counter()
 
