@@ -27,6 +27,8 @@ export PIP_CACHE_DIR := $(CACHE)/pip
 export MYPY_CACHE_DIR := $(CACHE)/mypy
 export RUFF_CACHE_DIR := $(CACHE)/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
+export GOMODCACHE := $(CACHE)/go/mod
+export GOCACHE := $(CACHE)/go/build
 
 # Stamps: an empty file says that a step is done, so that a warm run does nothing twice.
 UV_STAMP := .uv/.stamp-$(UV_VERSION)
@@ -96,6 +98,28 @@ told="$$(mvn --quiet --batch-mode --file $(KAFKA_POM) dependency:copy-dependenci
 touch "$$jars/.stamp"
 endef
 
+# One program for each version (tests/cluster/controlplane), linked once and called by the names of its components.
+define build_control_plane
+folder="$(CACHE)/control-plane"; source=tests/cluster/controlplane; \
+version_of() { sed -n 's:^\tk8s.io/kubernetes v\(.*\)$$:\1:p' "$$1"; }; \
+for module in $$source/kubernetes-*.mod; do \
+	minor="$$(basename "$$module" .mod)"; minor="$${minor#kubernetes-}"; \
+	if [ -e "$$folder/$$minor/.stamp" ] && [ "$$folder/$$minor/.stamp" -nt "$$module" ] \
+		&& [ "$$folder/$$minor/.stamp" -nt $$source/main.go ]; then continue; fi; \
+	if ! command -v go >/dev/null; then \
+		echo "the control plane needs Go 1.26 to be built: install it so that go is on the PATH" >&2; exit 1; \
+	fi; \
+	version="$$(version_of "$$module")"; \
+	echo "building the control plane of Kubernetes $$version into .cache/control-plane (some minutes, once)"; \
+	mkdir -p "$$folder/$$minor"; \
+	version_flag() { printf -- '-X k8s.io/component-base/version.%s=%s ' "$$1" "$$2"; }; \
+	(cd $$source && go build -trimpath -mod=mod -modcacherw "-modfile=$$(basename "$$module")" -o "$$folder/$$minor/control-plane" \
+		-ldflags "-s -w $$(version_flag gitVersion "v$$version")$$(version_flag gitMajor 1)$$(version_flag gitMinor "$${minor#1.}")" .); \
+	for name in etcd kube-apiserver kube-controller-manager kube-scheduler; do ln -sf control-plane "$$folder/$$minor/$$name"; done; \
+	touch "$$folder/$$minor/.stamp"; \
+done
+endef
+
 # Quix Streams goes together with none of our requirements, so it has an environment of its own; without it its rows are left out.
 define install_quix
 quix="$(CACHE)/bench-quix"; \
@@ -148,11 +172,23 @@ up: ## start Kafka, PostgreSQL and Sickbay in containers; needs Docker and SICKB
 
 .PHONY: test
 test: $(WHEEL_STAMP) postgresql kafka ## build and install the wheel, then run the default tests against it
-	$(BIN)/pytest -m "not slow" $(PARALLEL)
+	$(BIN)/pytest -m "not slow and not cluster" $(PARALLEL)
 
 .PHONY: test-slow
 test-slow: $(WHEEL_STAMP) postgresql kafka chromium ## run the long suites
-	$(BIN)/pytest -m slow $(PARALLEL)
+	$(BIN)/pytest -m "slow and not cluster" $(PARALLEL)
+
+.PHONY: control-plane
+control-plane: ## build etcd, kube-apiserver, -scheduler and -controller-manager of 1.36 and 1.37 into .cache; needs Go
+	@$(build_control_plane)
+
+.PHONY: test-cluster
+test-cluster: $(WHEEL_STAMP) control-plane ## run the tests against a real control plane of both versions
+	$(BIN)/pytest -m cluster $(PARALLEL)
+
+.PHONY: judge
+judge: $(WHEEL_STAMP) control-plane ## let the real scheduler judge the ledger, and write the report; ARGS="--decisions 2000 --seed 1"
+	$(BIN)/python tests/cluster/judge.py $(ARGS)
 
 .PHONY: drill
 drill: $(WHEEL_STAMP) postgresql kafka ## start Kafka, PostgreSQL, ingest from a recording, two workers and a projector, kill each in turn, verify

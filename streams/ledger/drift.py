@@ -7,6 +7,7 @@ must give the recorded amount, or show that no amount could be known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice, product
 from typing import Final, NamedTuple, TypeAlias
 
 from sickbay.decisions import Drift, DriftCause
@@ -24,6 +25,8 @@ Choice: TypeAlias = Callable[[AllocationResult], DevicePublished | None]
 
 #: Moments of the past whose mappings are tried.
 _PAST_LIMIT: Final = 32
+#: Readings by other drivers' devices that are tried: all of them for eight devices that have one namesake each.
+_NAMESAKES_LIMIT: Final = 256
 
 
 class Recorded(NamedTuple):
@@ -252,19 +255,22 @@ def _past(view: View) -> Iterator[Choice]:
 
 
 def _namesakes(view: View) -> Iterator[Choice]:
-    """Yield readings by devices of the same pool and name that other drivers publish: one result at a time."""
-    objects = view.objects
-    for wanted in _used(view.claim):
-        for device_id in sorted(objects.namesakes.get((wanted.pool, wanted.device), ())):
-            if device_id == wanted.device_id:
-                continue
-            other = objects.publication(device_id)
+    """Yield readings where some of the devices, or all, are those of the same pool and name that other drivers publish.
 
-            def choice(
-                result: AllocationResult,
-                wanted: AllocationResult = wanted,
-                other: DevicePublished | None = other,
-            ) -> DevicePublished | None:
-                return other if result is wanted else objects.publication(result.device_id)
+    The 1.36 scheduler takes, for each result by itself, whichever it finds first.
+    """
+    used_here, known = _used(view.claim), view.objects.namesakes
+    choices = [
+        (result.device_id, *sorted(known.get((result.pool, result.device), set()) - {result.device_id}))
+        for result in used_here
+    ]
+    # the first of them is the claim as it is
+    for chosen in islice(product(*choices), 1, _NAMESAKES_LIMIT):
+        found = {(r.device_id, r.share_id): device_id for r, device_id in zip(used_here, chosen, strict=True)}
 
-            yield choice
+        def choice(
+            result: AllocationResult, found: Mapping[tuple[str, str], str] = found
+        ) -> DevicePublished | None:
+            return view.objects.publication(found[result.device_id, result.share_id])
+
+        yield choice

@@ -10,8 +10,6 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Self
 
 from control_plane import ControlPlane
@@ -59,7 +57,11 @@ class World:
         mirror = copy.deepcopy(self.mirror)
         for number, (resource, obj) in enumerate(objects):
             frame = Frame(
-                at_ms=self.at_ms + number, resource=resource, type="MODIFIED", object=dict(obj), place="supposed"
+                at_ms=self.at_ms + number,
+                resource=resource,
+                type="MODIFIED",
+                object=dict(obj),
+                place="supposed",
             )
             for fact in mirror.apply(frame):
                 if fact.node == node:
@@ -87,7 +89,9 @@ class Observer:
         self._thread.start()
         if not self._begun.wait(WAIT_S):
             raise NotSeenError("the watch did not begin") from self._failed
-        self.until(lambda: {frame.resource for frame in self.frames if frame.type == "LIST"} >= set(RESOURCES))
+        self.until(
+            lambda: {frame.resource for frame in self.frames if frame.type == "LIST"} >= set(RESOURCES)
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,12 +103,11 @@ class Observer:
             async with following(self._plane, self._plane.folder, resources=RESOURCES) as follower:
                 self._following = follower
                 self._begun.set()
-                while not self._ended.is_set():
-                    await asyncio.sleep(0.02)
+                await asyncio.to_thread(self._ended.wait)
 
         try:
             asyncio.run(run())
-        except BaseException as error:  # told by whoever waits
+        except Exception as error:  # noqa: BLE001 - told by whoever waits
             self._failed = error
 
     def catch_up(self) -> None:
@@ -150,5 +153,3 @@ def _objects(frame: Frame) -> Iterator[Mapping[str, Any]]:
         yield from frame.object.get("items", ())
     else:
         yield frame.object
-
-

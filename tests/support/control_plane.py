@@ -286,7 +286,9 @@ class ControlPlane:
             f"--initial-cluster=default={peer}", "--unsafe-no-fsync", "--log-level=warn",
         ]  # fmt: skip
 
-    def _apiserver(self, _version: str, gates: Mapping[str, bool], runtime_config: Sequence[str]) -> list[str]:
+    def _apiserver(
+        self, _version: str, gates: Mapping[str, bool], runtime_config: Sequence[str]
+    ) -> list[str]:
         certificate, key = self.certificates.server
         _, tokens = self.certificates.tokens
         return [

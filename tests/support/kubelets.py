@@ -7,12 +7,14 @@ owner. Nothing here decides anything.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from control_plane import Api, ApiError
+
+from sickbay.clock import SystemClock
+from sickbay.timestamps import format_time_ms
 
 STRATEGIC = "application/strategic-merge-patch+json"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -24,8 +26,8 @@ CAPACITY = {"cpu": "32", "memory": "64Gi", "ephemeral-storage": "100Gi", "pods":
 
 
 def now() -> str:
-    """Return the time as a MicroTime."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """Return the time as a MicroTime, which has six digits."""
+    return format_time_ms(SystemClock().now_ms())[:-1] + "000Z"
 
 
 class Kubelet:
@@ -80,12 +82,11 @@ class Kubelet:
         ready: str = "True",
     ) -> Any:
         """Write the status of the Node."""
+        at = now()[:19] + "Z"
         condition = {
             "type": "Ready", "status": ready, "reason": "KubeletReady", "message": "played",
-            "lastHeartbeatTime": now(), "lastTransitionTime": now(),
+            "lastHeartbeatTime": at, "lastTransitionTime": at,
         }  # fmt: skip
-        condition["lastHeartbeatTime"] = condition["lastHeartbeatTime"][:19] + "Z"
-        condition["lastTransitionTime"] = condition["lastTransitionTime"][:19] + "Z"
         return self.api.patch(
             f"{self.path}/status",
             {

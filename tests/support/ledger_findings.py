@@ -241,14 +241,20 @@ class Findings:
         return choose
 
     def namesakes(self, held):
-        """Readings in which one result means the device of the same pool and name that another driver has."""
-        for wanted in held:
-            for kind, *rest in self.told:
-                other = self.world.last(rest[0]) if kind == "device" else None
-                if other is None or (other.pool, other.device) != (wanted.pool, wanted.device):
-                    continue
-                if other.driver != wanted.driver:
-                    yield lambda r, w=wanted, o=other: o if r is w else self.world.last(r.device_id)
+        """Readings in which results mean the device of the same pool and name that another driver has: one, some or all."""
+        published = [self.world.last(rest[0]) for kind, *rest in self.told if kind == "device"]
+        meant = [
+            [self.world.last(r.device_id)]
+            + [
+                d
+                for d in published
+                if d is not None and (d.pool, d.device) == (r.pool, r.device) and d.driver != r.driver
+            ]
+            for r in held
+        ]
+        for chosen in itertools.product(*meant):
+            if any(d is not None and d.driver != r.driver for r, d in zip(held, chosen, strict=True)):
+                yield lambda r, c=chosen: next(d for h, d in zip(held, c, strict=True) if h is r)
 
     # -- alerts
 

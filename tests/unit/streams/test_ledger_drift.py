@@ -76,6 +76,17 @@ def test_each_cause_is_found(cause, facts):
     assert [cause] == list(after(rules(), *facts).drifts().values())
 
 
+@pytest.mark.parametrize("recorded", ["2", "4", "6"], ids=["none", "one", "both"])
+def test_the_driver_may_be_ignored_for_some_devices_of_a_claim_and_for_all(recorded):
+    """As the 1.36.3 scheduler did for a claim of two devices."""
+    mine, other = ({"cpu": {"allocationMultiplier": amount}} for amount in ("1", "3"))
+    published = [gpu(rv, name, mine) for rv, name in enumerate("xy", 1)]
+    published += [gpu(rv, name, other, driver=f.CPU) for rv, name in enumerate("xy", 3)]
+    two = f.claim(AT, 5, "c", f.result(f.GPU, "x"), f.result(f.GPU, "y"), pods=("a",))
+    run = after(rules(), *published, two, user(f.entry("c", {"cpu": recorded}), rv=6))
+    assert list(run.drifts().values()) == ([] if recorded == "2" else ["driver_ignored"])
+
+
 @pytest.mark.parametrize(("cause", "facts"), CAUSES.items(), ids=CAUSES)
 @pytest.mark.parametrize("hold", ["unexplained", "any", "never"])
 def test_which_differences_hold_the_node_is_policy(cause, facts, hold):
