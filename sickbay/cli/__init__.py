@@ -39,6 +39,7 @@ _COMMANDS = {
     "project": "projecting:project",
     "run": "embedded:run",
     "parked": "parked:parked",
+    "doctor": "doctor:doctor",
     "migrate": "keeping:migrate",
     "rebuild": "keeping:rebuild",
 }
