@@ -35,6 +35,8 @@ class Access(NamedTuple):
     group: str
     resource: str
     namespace: str = ""
+    #: Of the one object that is meant, "" for any.
+    name: str = ""
 
     def __str__(self) -> str:
         """Return it as a person would say it."""

@@ -19,6 +19,7 @@ from ingest.capabilities import (
     read_gates,
 )
 from ingest.client import ApiClient, UnreachableError
+from ingest.lease_api import NAME_DEFAULT
 from sickbay.errors import ServiceError
 
 #: Metrics of a large API server are tens of megabytes.
@@ -52,7 +53,9 @@ async def examine(client: ApiClient, lease_namespace: str = "") -> list[Finding]
 def _of_lease(namespace: str) -> Iterator[Access]:
     if namespace:
         for verb in ("get", "create", "update"):
-            yield Access(verb, "coordination.k8s.io", "leases", namespace)
+            # the name of what is made cannot be limited
+            name = "" if verb == "create" else NAME_DEFAULT
+            yield Access(verb, "coordination.k8s.io", "leases", namespace, name)
 
 
 async def _versions(client: ApiClient) -> tuple[Sequence[str], Sequence[str]]:
@@ -97,6 +100,7 @@ async def _ask(client: ApiClient, wanted: Sequence[Access]) -> dict[Access, bool
             "resource": resource,
             "subresource": subresource,
             "namespace": access.namespace,
+            "name": access.name,
         }
         review = {
             "apiVersion": "authorization.k8s.io/v1",

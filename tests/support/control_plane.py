@@ -73,6 +73,12 @@ class Api:
     def __init__(self, port: int, context: ssl.SSLContext, token: str = "") -> None:
         self._port, self._context, self._token = port, context, token
         self._local = threading.local()
+        self._open: list[http.client.HTTPSConnection] = []
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        for connection in self._open:
+            connection.close()
 
     def request(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", **query: str
@@ -91,6 +97,7 @@ class Api:
                 text = answer.read()
                 break
             except (OSError, http.client.HTTPException) as error:
+                connection.close()
                 self._local.connection = None
                 # an idle connection may have been closed meanwhile; nothing was carried out then
                 if last or not isinstance(error, http.client.RemoteDisconnected | ConnectionError):
@@ -108,6 +115,7 @@ class Api:
         if found is None:
             found = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=30, context=self._context)
             self._local.connection = found
+            self._open.append(found)
         return found
 
     def get(self, path: str, **query: str) -> Any:
@@ -236,12 +244,14 @@ class ControlPlane:
         self.certificates = Certificates(self.folder)
         self._etcd_port, self._peer_port, self.port = free_port(), free_port(), free_port()
         self._components, self._more = tuple(components), dict(arguments or {})
+        self._apis: list[Api] = []
         self.version = ""
         self.parts: dict[str, Part] = {}
         self.become(version, gates=gates, runtime_config=runtime_config)
         context = ssl.create_default_context(cafile=str(self.certificates.authority))
         context.load_cert_chain(*self.certificates.client("admin", ADMIN))
         self.admin = Api(self.port, context)
+        self._apis.append(self.admin)
 
     def __enter__(self) -> Self:
         self.start()
@@ -367,6 +377,8 @@ class ControlPlane:
         """End it and take everything away; a forked child that ends leaves it alone."""
         if os.getpid() != self._owner:
             return
+        for api in self._apis:
+            api.close()
         for part in reversed(self.parts.values()):
             part.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -417,7 +429,8 @@ class ControlPlane:
     def as_account(self, namespace: str, account: str) -> Api:
         """Return a client that is this service account and nobody else."""
         context = ssl.create_default_context(cafile=str(self.certificates.authority))
-        return Api(self.port, context, self.token(namespace, account))
+        self._apis.append(Api(self.port, context, self.token(namespace, account)))
+        return self._apis[-1]
 
     # --- what happens to etcd ---
 

@@ -1,0 +1,34 @@
+"""The manifests of ``deploy/`` as objects, and how a test puts them into a cluster."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from control_plane import Api, ApiError
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+_PLURALS = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
+_CLUSTER = {"Namespace", "ClusterRole", "ClusterRoleBinding"}
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    """Return the objects of a file under ``deploy/``."""
+    return [each for each in yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8")) if each]
+
+
+def apply(api: Api, *names: str) -> None:
+    """Make the objects of these files; those that are there stay."""
+    for name in names:
+        for obj in read(name):
+            with suppress(ApiError):
+                api.create(_collection(obj), obj)
+
+
+def _collection(obj: dict[str, Any]) -> str:
+    group, _, version = obj["apiVersion"].rpartition("/")
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    namespace = "" if obj["kind"] in _CLUSTER else f"/namespaces/{obj['metadata']['namespace']}"
+    return f"{root}{namespace}/{_PLURALS.get(obj['kind'], obj['kind'].lower() + 's')}"
