@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -100,7 +101,7 @@ class Api:
                 connection.close()
                 self._local.connection = None
                 # an idle connection may have been closed meanwhile; nothing was carried out then
-                if last or not isinstance(error, http.client.RemoteDisconnected | ConnectionError):
+                if last or not isinstance(error, ConnectionError | ssl.SSLEOFError):
                     raise
         try:
             found = json.loads(text)
@@ -147,6 +148,10 @@ class Api:
         return True
 
 
+#: The kernel ends a process with the thread that started it, so one that stays starts them all.
+_starter: Final = ThreadPoolExecutor(1, "control-plane")
+
+
 class Part:
     """One process of the control plane."""
 
@@ -165,6 +170,9 @@ class Part:
 
     def start(self) -> None:
         assert not self.running, f"{self.name} is running already"
+        _starter.submit(self._start).result(WAIT_S)
+
+    def _start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [str(self._program), *self.arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
