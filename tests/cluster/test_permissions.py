@@ -88,6 +88,7 @@ def test_replicas_can_take_turns_and_only_by_their_own_lease(plane, account):
             await leases.replace(lease)
         finally:
             await client.close()
+            await asyncio.sleep(0.25)  # see live_watch.following
 
     asyncio.run(scene())
 
@@ -121,6 +122,7 @@ def test_the_doctor_of_an_administrator_says_what_to_take_away_and_of_a_stranger
             return await examine(client)
         finally:
             await client.close()
+            await asyncio.sleep(0.25)  # see live_watch.following
 
     admin = asyncio.run(examined(plane.kubeconfig(tmp_path / "admin")))
     assert sum(finding.state == "excess" for finding in admin) == len(EXCESS)

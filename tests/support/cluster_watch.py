@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
+import custody_run
 from control_plane import ControlPlane
 from ledger_run import Run
 from live_watch import Following, following
@@ -30,12 +31,13 @@ class NotSeenError(AssertionError):
 
 
 class World:
-    """A mirror and a ledger for each node, over frames."""
+    """A mirror, and a ledger and the custody of each node, over frames."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.mirror = Mirror(ReadingPolicy(), 1)
         self.runs: dict[str, Run] = {}
+        self.custody: dict[str, custody_run.Run] = {}
         self.facts: list[Fact] = []
         self.at_ms = 0
 
@@ -45,6 +47,12 @@ class World:
             self.facts.append(fact)
             if fact.node:
                 self.run(fact.node).step(fact)
+                self.custody_of(fact.node).step(fact)
+
+    def custody_of(self, node: str) -> custody_run.Run:
+        if node not in self.custody:
+            self.custody[node] = custody_run.Run(self.policy, node=node)
+        return self.custody[node]
 
     def run(self, node: str) -> Run:
         if node not in self.runs:

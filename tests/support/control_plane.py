@@ -194,8 +194,9 @@ class Part:
             return
         process.send_signal(how)
         if how is not signal.SIGKILL:
+            # an API server waits a minute for those who watch it
             with suppress(subprocess.TimeoutExpired):
-                process.wait(30)
+                process.wait(5)
             process.kill()
         process.wait(WAIT_S)
 

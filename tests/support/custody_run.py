@@ -19,10 +19,11 @@ class Run:
     decisions: list[Decision] = field(default_factory=list)
     state: NodeState = None
     log: list = field(default_factory=list)
+    node: str = NODE
 
     def __post_init__(self):
         self.policies = {self.policy.hash(): self.policy}
-        self.state = self.state or initial(NODE, self.policies, self.policy.hash())
+        self.state = self.state or initial(self.node, self.policies, self.policy.hash())
 
     def step(self, *facts):
         """Absorb facts that wait together and return what was decided."""
@@ -94,4 +95,4 @@ class Run:
 
     def reopened(self):
         """The walk of a process that starts again from the snapshot of this one."""
-        return Run(self.policy, state=load(self.dump(), self.policies))
+        return Run(self.policy, state=load(self.dump(), self.policies), node=self.node)

@@ -63,12 +63,11 @@ class Kubelet:
                     "name": self.name,
                     "labels": {"kubernetes.io/hostname": self.name} | self._labels,
                 },
-                # the admission of the API server adds not-ready, as to any node that is new; we are ready from the start
-                "spec": {"taints": []},
+                # a kubelet registers with its status; the admission of the API server adds not-ready to every new node
+                "status": self._node_status(CAPACITY | dict(capacity or {}), allocatable, "True"),
             },
         )
         self.uid = made["metadata"]["uid"]
-        self.report(CAPACITY | dict(capacity or {}), allocatable)
         if made["spec"].get("taints"):
             self.api.patch(self.path, {"spec": {"taints": None}})
         self.renew()
@@ -82,23 +81,23 @@ class Kubelet:
         ready: str = "True",
     ) -> Any:
         """Write the status of the Node."""
+        status = self._node_status(capacity, allocatable, ready)
+        return self.api.patch(f"{self.path}/status", {"status": status}, STRATEGIC)
+
+    def _node_status(
+        self, capacity: Mapping[str, str], allocatable: Mapping[str, str] | None, ready: str
+    ) -> dict[str, Any]:
         at = now()[:19] + "Z"
         condition = {
             "type": "Ready", "status": ready, "reason": "KubeletReady", "message": "played",
             "lastHeartbeatTime": at, "lastTransitionTime": at,
         }  # fmt: skip
-        return self.api.patch(
-            f"{self.path}/status",
-            {
-                "status": {
-                    "capacity": dict(capacity),
-                    "allocatable": dict(capacity) | dict(allocatable or {}),
-                    "conditions": [condition],
-                    "declaredFeatures": self._features,
-                }
-            },
-            STRATEGIC,
-        )
+        return {
+            "capacity": dict(capacity),
+            "allocatable": dict(capacity) | dict(allocatable or {}),
+            "conditions": [condition],
+            "declaredFeatures": self._features,
+        }
 
     def renew(self) -> Any:
         """Renew the Lease, or make it."""

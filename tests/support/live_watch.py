@@ -95,3 +95,6 @@ async def following(
         with suppress(asyncio.CancelledError):
             await task
         await client.close()
+        if client.host.startswith("https"):
+            # aiohttp does not wait for the end of TLS, and asyncio complains of what is not over when the loop closes
+            await asyncio.sleep(0.25)
