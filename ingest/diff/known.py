@@ -41,7 +41,7 @@ class Moment(msgspec.Struct, frozen=True, gc=False):
 class Known:
     """One known object; subclasses add what they compare."""
 
-    __slots__ = ("epoch", "mark", "name", "namespace", "rv", "seen", "uid")
+    __slots__ = ("epoch", "mark", "name", "namespace", "own_rv", "rv", "seen", "uid")
 
     def __init__(self, identity: Identity, epoch: int, mark: bytes) -> None:
         self.uid = identity.uid
@@ -49,6 +49,8 @@ class Known:
         self.name = identity.name
         self.epoch = epoch
         self.rv = identity.rv
+        #: The version that the object has itself: older than ``rv`` where a LIST told another content under it.
+        self.own_rv = identity.rv
         #: Fingerprint of the raw parts that are read.
         self.mark = mark
         self.seen: tuple[int, ...] = ()
@@ -58,10 +60,11 @@ class Known:
         """The version that the known set holds."""
         return (self.epoch, self.rv)
 
-    def advance(self, epoch: int, rv: int) -> None:
+    def advance(self, epoch: int, rv: int, own_rv: int | None = None) -> None:
         """Move to a newer version."""
         self.seen = (*self.seen, self.rv)[-_SEEN_MAX:] if epoch == self.epoch else ()
         self.epoch, self.rv = epoch, rv
+        self.own_rv = rv if own_rv is None else own_rv
 
 
 class _Gone(msgspec.Struct, frozen=True, gc=False):
@@ -149,11 +152,16 @@ class Collection(ABC, Generic[K, Seen]):
     def settle(self, moment: Moment, out: list[Fact]) -> None:
         """Emit what follows from all objects of a frame together; called once after each frame."""
 
+    def contradicts(self, known: K, seen: Seen) -> bool:
+        """Whether a recalled object was told under the version that it still has, and otherwise than it is read now."""
+        del known, seen
+        return False
+
     def is_past(self, uid: str, version: Version, *, revived: bool) -> bool:
         """Whether an object was seen at a newer version, or with ``revived`` gone by then."""
         known = self.by_uid.get(uid)
         if known is not None:
-            return version < known.version
+            return version < known.version and version != (known.epoch, known.own_rv)
         gone = self._gone.get(uid) if revived else None
         return gone is not None and gone.covers(version)
 
@@ -167,22 +175,44 @@ class Collection(ABC, Generic[K, Seen]):
         if known is None:
             return self._put_new(obj, identity, moment, out)
         version = (moment.epoch, identity.rv)
-        if version > (known.epoch, known.rv) or (version == known.version and known.uid in self._recalled):
+        recalled = version == known.version and known.uid in self._recalled
+        if version > (known.epoch, known.rv) or recalled:
             mark = self.fingerprint(obj)
             if mark == known.mark:
                 known.advance(*version)
                 return "same"
             seen = self.observe(obj, moment)
+            if recalled and identity.rv < moment.rv and self.contradicts(known, seen):
+                return self._put_reread(known, obj, mark, moment, out)
             self._recalled.discard(known.uid)
             known.advance(*version)
             known.mark = mark
             return "changed" if self.change(known, seen, moment, out) else "same"
+        if version == (known.epoch, known.own_rv) and identity.rv < moment.rv:
+            mark = self.fingerprint(obj)
+            return "same" if mark == known.mark else self._put_reread(known, obj, mark, moment, out)
         if identity.rv == known.rv or identity.rv in known.seen:
             return "same"
         self.fingerprint(obj)
         self.late(known, self.observe(obj, moment), moment, known.version, out)
         known.seen = (identity.rv, *known.seen)[-_SEEN_MAX:]
         return "late"
+
+    def _put_reread(
+        self, known: K, obj: dict[str, Any], mark: bytes, moment: Moment, out: list[Fact]
+    ) -> Outcome:
+        """Apply what a LIST shows under a version whose content was another: it is true as of the version of the LIST.
+
+        An API server of another version reads what is stored otherwise and writes nothing: an upgrade from 1.36 to 1.37 drops the
+        mappings of devices and what the scheduler recorded of them, and every resourceVersion stays.
+        """
+        own_rv = read_identity(obj, self.kind, namespaced=self.namespaced).rv
+        as_of = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(moment.rv)}}
+        seen = self.observe(as_of, moment)
+        self._recalled.discard(known.uid)
+        known.advance(moment.epoch, moment.rv, own_rv)
+        known.mark = mark
+        return "changed" if self.change(known, seen, moment, out) else "same"
 
     def _put_new(self, obj: dict[str, Any], identity: Identity, moment: Moment, out: list[Fact]) -> Outcome:
         version = (moment.epoch, identity.rv)

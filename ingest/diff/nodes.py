@@ -57,6 +57,9 @@ class NodeCollection(Collection[KnownNode, NodeObservation]):
         del moment  # the fact holds it
         return self._take(known, seen, out)
 
+    def contradicts(self, known: KnownNode, seen: NodeObservation) -> bool:
+        return known.told == known.version and _content(seen.fact)[0] != known.digest
+
     def recall(self, told: Told) -> None:
         for uid, facts in by_age(told.nodes):
             version = newest_version(facts)

@@ -36,6 +36,9 @@ class PodCollection(Collection[KnownPod, PodObservation]):
     def observe(self, obj: dict[str, Any], moment: Moment) -> PodObservation:
         return observe_pod(obj, at_ms=moment.at_ms, epoch=moment.epoch)
 
+    def contradicts(self, known: KnownPod, seen: PodObservation) -> bool:
+        return known.told == known.version and _digest(seen.fact) != known.digest
+
     def recall(self, told: Told) -> None:
         for uid, facts in by_age(told.pods):
             live = of_type(facts, PodObserved)
