@@ -88,7 +88,8 @@ def _entry(
         shape = "1.36"
         mapping = own.quantities(raw["resources"], f"{path}.resources")
     else:
-        own.unknown.append(f"{path} (no resources, mapping or overhead)")
+        # 1.37 reads no more of what the scheduler of 1.36 wrote: it counts nothing for the claim, and that is what is recorded
+        shape = "1.37"
     if renamed:
         shape = "unknown"
         own.unknown.append(f"{path} (shape of 1.38 development)")

@@ -26,7 +26,7 @@ from streams.ledger.mapping import (
     version_of,
 )
 from streams.ledger.objects import Objects
-from streams.ledger.pod import Pod, containers_of, status_entries
+from streams.ledger.pod import Pod, containers_of, is_unclear, status_entries
 from streams.ledger.rebuilding import had_mapping
 from streams.ledger.versions import used
 
@@ -159,11 +159,6 @@ def _recorded(
             _add(borne, by_pod.get(pod.uid, {}), pod.amounts.covered)
             found.borne["recorded", pod.uid] = (borne, {r: whole_nano(n) for r, n in borne.items()})
     return Recorded(mapping, by_pod, unclear)
-
-
-def is_unclear(entry: NodeAllocatableEntry) -> bool:
-    """Whether a status entry was not understood whole."""
-    return entry.shape == "unknown" or bool(entry.unknown_fields)
 
 
 def entry_overhead(entry: NodeAllocatableEntry) -> tuple[Nanos, bool]:

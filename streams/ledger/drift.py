@@ -16,7 +16,7 @@ from streams.ledger.amounts import Exact, Nanos, texts, whole_nano
 from streams.ledger.findings import TimedDrift
 from streams.ledger.mapping import SPELLING, Rules, UnknownAmountError, mapped, members_of, overhead
 from streams.ledger.objects import Objects
-from streams.ledger.pod import Pod, containers_of
+from streams.ledger.pod import Pod, containers_of, is_unclear
 from streams.ledger.rebuilding import had_mapping
 from streams.ledger.versions import used
 
@@ -155,7 +155,15 @@ def _uncounted(view: View, pods: list[Pod], amount: Callable[[Rules, Choice], Na
     devices = [view.objects.publication(result.device_id) for result in _used(view.claim)]
     if _is_misspelt(devices) and not amount("1.36", _current(view)):
         return "key_spelling"
-    return None if any(pod.fact.node_allocatable for pod in pods) else "not_counted"
+    return None if any(_has_amounts(pod) for pod in pods) else "not_counted"
+
+
+def _has_amounts(pod: Pod) -> bool:
+    """Whether the scheduler counted anything for the claims of a Pod. 1.37 reads the entries of 1.36 without their amounts."""
+    entries = pod.fact.node_allocatable or ()
+    return any(
+        entry.mapping or entry.per_pod or entry.per_container or is_unclear(entry) for entry in entries
+    )
 
 
 def _lost_mapping(view: View, devices: list[DevicePublished | None]) -> bool:

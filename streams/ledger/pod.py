@@ -57,3 +57,8 @@ def containers_of(claim: ClaimObserved, pod: Pod) -> int:
     if named is None:
         named = [c for e in status_entries(pod, claim.claim) for c in e.containers]
     return len(set(named))
+
+
+def is_unclear(entry: NodeAllocatableEntry) -> bool:
+    """Whether a status entry was not understood whole."""
+    return entry.shape == "unknown" or bool(entry.unknown_fields)

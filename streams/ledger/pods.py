@@ -9,10 +9,10 @@ from typing import Final
 from sickbay.decisions import Account, Amount, Book, Drift, Entry
 from sickbay.policy import Policy
 from streams.ledger.amounts import Exact, nowhere, texts, within_limits
-from streams.ledger.claims import entry_overhead, is_unclear, readable, split
+from streams.ledger.claims import entry_overhead, readable, split
 from streams.ledger.findings import OUT_OF_RANGE, Findings, TimedDrift
 from streams.ledger.objects import Objects, Unit
-from streams.ledger.pod import Pod
+from streams.ledger.pod import Pod, is_unclear
 from streams.ledger.requests import PodAmounts, total_nano
 
 #: Refused values of a Pod that no amount hangs on, by the beginning or the end of their path: what it declares of itself.

@@ -372,10 +372,9 @@ def test_c46_each_served_shape_of_a_status_gives_the_same_ledger(entry):
     [
         {**new("c", {"cpu": "2"}), "perDevice": "1Gi"},
         new("c", {"cpu": "2"}, [{"name": "memory", "perDevice": "1Gi"}]),
-        {"resourceClaimName": "c", "containers": ["main"]},
         {**old("c", cpu="2"), **new("c", {"cpu": "2"})},
     ],
-    ids=["unknown member", "overhead of an unknown member only", "no amounts", "two shapes at once"],
+    ids=["unknown member", "overhead of an unknown member only", "two shapes at once"],
 )
 def test_c46_what_is_not_understood_whole_holds_the_node_and_is_never_zero_in_silence(entry):
     cluster = Cluster("n1").see("nodes", node("n1", cpu="8"))
@@ -383,6 +382,21 @@ def test_c46_what_is_not_understood_whole_holds_the_node_and_is_never_zero_in_si
     cluster.see("pods", pod("p", "n1", "c", status=[entry]))
 
     assert ("shape_unknown", "ml/p") in cluster.run.holds()
+
+
+@pytest.mark.case("C46")
+def test_c46_amounts_that_an_upgrade_dropped_are_a_named_difference_and_never_zero_in_silence():
+    """What 1.37 serves of an entry that 1.36 recorded (tests/cluster/test_recordings.py): it counts nothing for the claim."""
+    cluster = Cluster("n1").see("nodes", node("n1", cpu="8"))
+    device = {"name": "gpu-0", "nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "2"}}}}
+    cluster.see("resourceslices", slice_of(GPU, "n1", device))
+    cluster.see("resourceclaims", claim("c", "n1", result(GPU, "n1", "gpu-0"), pods=("p",)))
+    entry = {"resourceClaimName": "c", "containers": ["main"]}
+    cluster.see("pods", pod("p", "n1", "c", status=[entry])).later(120_000)
+
+    assert {"ml/c": "not_counted"} == cluster.run.drifts()
+    assert "shape_unknown" not in cluster.run.reasons()
+    assert {"cpu": 2} == cluster.run.sums("derived", "claims")
 
 
 @pytest.mark.case("C46")

@@ -194,7 +194,11 @@ class Findings:
                 return "allocated_before_counting"
             if self.misspelt(claim) and not shown(self.reading(claim, seen.pod, "1.36")):
                 return "key_spelling"
-            if not any(p.node_allocatable for p in seen.pods):
+            if not any(
+                e.mapping or e.per_pod or e.per_container or e.shape == "unknown" or e.unknown_fields
+                for p in seen.pods
+                for e in p.node_allocatable or ()
+            ):
                 return "not_counted"
         alone = shown(self.reading(claim, seen.pod, rules, world.last_of)) == recorded
         if alone and any(world.loser(claim, r) for r in held):

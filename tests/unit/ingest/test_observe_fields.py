@@ -97,7 +97,6 @@ def test_init_containers_keep_their_order() -> None:
     ("entry", "shape", "unread"),
     [
         ({"resources": {"cpu": "1"}, "mapping": []}, "unknown", ".resources (beside mapping or overhead)"),
-        ({}, "unknown", " (no resources, mapping or overhead)"),
         ({"mapping": [{"name": "cpu", "quantity": "1", "perDevice": "2"}]}, "1.37", ".mapping[0].perDevice"),
         ({"overhead": [{"name": "cpu", "perDevice": "2"}]}, "1.37", ".overhead[0].perDevice"),
         ({"resources": {"cpu": "1K"}}, "1.36", ".resources[cpu]"),
@@ -112,6 +111,13 @@ def test_entry_that_is_not_understood_whole_says_so(entry: dict[str, Any], shape
     (found,) = fact(pod(status=status)).node_allocatable or ()
     assert shape == found.shape
     assert [True] == [f"Statuses[0]{unread}" in line for line in found.unknown_fields]
+
+
+def test_an_entry_that_lost_its_amounts_with_an_upgrade_is_understood() -> None:
+    """A 1.37 API server reads so what the scheduler of 1.36 recorded."""
+    status = {"nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "c", "containers": ["main"]}]}
+    (found,) = fact(pod(status=status)).node_allocatable or ()
+    assert ("1.37", {}, ()) == (found.shape, found.mapping, found.unknown_fields)
 
 
 @pytest.mark.parametrize(
