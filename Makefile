@@ -224,6 +224,11 @@ mutants: $(WHEEL_STAMP) postgresql ## break the core on purpose and see the test
 examples: $(WHEEL_STAMP) ## build the shipped recordings again
 	$(BIN)/python examples/build.py
 
+.PHONY: recordings
+recordings: $(WHEEL_STAMP) control-plane ## record the stories of real control planes again, new each time, and their golden logs
+	$(BIN)/python tests/cluster/record.py
+	$(BIN)/python tests/golden/make.py
+
 .PHONY: requirements
 requirements: $(UV_STAMP) ## pin what pyproject.toml and requirements/dev.in ask for; UPGRADE=--upgrade takes the newest
 	@$(pip_settings_for_uv); \

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sqlite3
 
 import pytest
-from cli import EXAMPLE_NAMES, example, replay
+from cli import EXAMPLE_NAMES, RECORDED_NAMES, example, replay
 
 
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory):
-    """Path of a store for each example."""
+    """Path of a store for each example, and for each recording of a real control plane."""
     folder = tmp_path_factory.mktemp("stores")
-    for name in EXAMPLE_NAMES:
-        replay(example(name), db=folder / f"{name}.db")
-    return {name: folder / f"{name}.db" for name in EXAMPLE_NAMES}
+    found = {name: folder / f"{name.replace('/', '-')}.db" for name in (*EXAMPLE_NAMES, *RECORDED_NAMES)}
+    for name, db in found.items():
+        replay(example(name), db=db)
+    return found
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import json
 from itertools import zip_longest
 
 import pytest
-from cli import EXAMPLE_NAMES, ROOT, log_of, ok
+from cli import EXAMPLE_NAMES, RECORDED_NAMES, ROOT, log_of, ok
 
 LOGS = ROOT / "tests" / "golden" / "logs"
 REMEDY = "run `python tests/golden/make.py` if this is wanted, and commit tests/golden/logs with the change"
 
 
-@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+@pytest.mark.parametrize("name", [*EXAMPLE_NAMES, *RECORDED_NAMES])
 def test_this_build_writes_the_golden_log_byte_for_byte(stores, name):
     """Every fact and every decision, with its id, cause, policy and payload, in its place."""
     golden = gzip.decompress((LOGS / f"{name}.jsonl.gz").read_bytes()).splitlines()
@@ -21,7 +21,7 @@ def test_this_build_writes_the_golden_log_byte_for_byte(stores, name):
         assert expected == actual, f"{name}: event {number} differs; {REMEDY}"
 
 
-@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+@pytest.mark.parametrize("name", [*EXAMPLE_NAMES, *RECORDED_NAMES])
 def test_a_golden_log_stands_for_its_example(name):
     """It holds facts and decisions, each in canonical form, and every cause is in it."""
     events = [

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from cli import EXAMPLE_NAMES, example, log_of, replay
+from cli import EXAMPLE_NAMES, RECORDED_NAMES, example, log_of, replay
 
 FOLDER = Path(__file__).resolve().parent / "logs"
 
@@ -25,11 +25,13 @@ def log_bytes(db: Path) -> bytes:
 def make() -> None:
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        for name in EXAMPLE_NAMES:
-            replay(example(name), db=Path(folder) / f"{name}.db")
+        for number, name in enumerate((*EXAMPLE_NAMES, *RECORDED_NAMES)):
+            db = Path(folder) / f"{number}.db"
+            replay(example(name), db=db)
             target = FOLDER / f"{name}.jsonl.gz"
+            target.parent.mkdir(exist_ok=True)
             # no time in the header: the same log gives the same file
-            target.write_bytes(gzip.compress(log_bytes(Path(folder) / f"{name}.db"), mtime=0))
+            target.write_bytes(gzip.compress(log_bytes(db), mtime=0))
             sys.stdout.write(f"{target}\n")
 
 

@@ -20,6 +20,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 EXAMPLE_NAMES = ("one-card", "node-level", "flapping", "double-count")
+#: Those that `sickbay record` wrote of real control planes.
+RECORDED_NAMES = ("recorded/1.36", "recorded/1.37", "recorded/upgrade")
 VIEWS = (
     "devices", "device-timeline", "open-episodes", "episodes", "episode-evidence", "transitions", "false-quarantine-rate",
     "unknown-duration", "decision-latency", "node-incidents", "breaker-history", "moves", "alerts", "requests", "inventory",

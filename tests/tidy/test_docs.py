@@ -417,7 +417,7 @@ def test_a_wrong_command_line_does_not_parse() -> None:
     with pytest.raises(click.BadParameter):
         command("episodes").make_context("episodes", ["--as-of", "yesterday"])
     with pytest.raises(AssertionError, match="no command"):
-        command("doctor")
+        command("nurse")
 
 
 def test_the_quick_start_shows_what_the_demo_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,41 @@
+"""Stories of the real control plane, recorded by `sickbay record` and replayed: what the shipped recordings are made of."""
+
+from __future__ import annotations
+
+import pytest
+from cli import ok, replay
+from cluster_stories import Story, incident, recording, upgrade
+from control_plane import ControlPlane
+
+GPU = "dra:gpu.example.com"
+
+
+@pytest.mark.timeout(240)
+def test_an_incident_is_recorded_and_replayed_to_the_decisions_that_it_deserves(own_plane, tmp_path):
+    story = Story(own_plane)
+    with recording(own_plane, tmp_path / "incident.jsonl.zst"):
+        incident(story)
+    replay(tmp_path / "incident.jsonl.zst", db=tmp_path / "incident.db")
+    episodes = ok("episodes", "--db", tmp_path / "incident.db", "-o", "json").json_lines()
+    assert sorted(row["device_id"] for row in episodes) == [
+        f"{GPU}/gpu-a1/gpu-1",
+        "plugin:example.com/card/CARD-0",
+    ]
+    ok("verify", "--db", tmp_path / "incident.db")
+
+
+@pytest.mark.timeout(360)
+def test_with_an_upgrade_mappings_are_lost_and_found_again_and_amounts_stay_lost(tmp_path):
+    with ControlPlane("1.36") as plane:
+        story = Story(plane)
+        with recording(plane, tmp_path / "upgrade.jsonl.zst"):
+            upgrade(story)
+    db = tmp_path / "upgrade.db"
+    replay(tmp_path / "upgrade.jsonl.zst", db=db)
+    holds = ok("audit", "ledger-holds", "--db", db, "-o", "json").json_lines()
+    (missing,) = [row for row in holds if row["reason"] == "mapping_missing"]
+    assert missing["node"] == "gpu-a1"
+    assert missing["held_until"] is not None
+    drifts = ok("audit", "ledger-drift", "--db", db, "-o", "json").json_lines()
+    assert [row["cause"] for row in drifts] == ["not_counted"]
+    ok("verify", "--db", db)
