@@ -303,3 +303,21 @@ def test_w16_without_the_gate_health_is_absent_and_nobody_is_called_healthy(tmp_
                 assert not live.of(DeviceHealthObserved)
 
         asyncio.run(scene())
+
+
+@pytest.mark.timeout(200)
+def test_w6_a_quiet_resource_goes_on_by_the_bookmarks_of_the_server(some, tmp_path):
+    """Once a minute, says the API server; without them the version of a quiet resource would leave its history."""
+    plane, path = some
+
+    async def scene():
+        async with watching(plane, tmp_path, resources=("resourceslices", "pods")) as (live, _):
+            before = live.watch.status()["resourceslices"].version
+            plane.admin.create(path, pod("e", NODE))
+            await live.until(lambda: live.watch.status()["resourceslices"].version > before, 150)
+            assert {frame.type for frame in live.frames if frame.resource == "resourceslices"} == {
+                "LIST",
+                "BOOKMARK",
+            }
+
+    asyncio.run(scene())

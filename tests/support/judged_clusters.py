@@ -13,32 +13,32 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fractions import Fraction
 from random import Random
 from typing import Any
 
 from cluster_watch import Observer
 from control_plane import ApiError, ControlPlane
 from facts_of import tick
+from judged_draws import Ask, Kind, capacity_name, claim_spec, draw_kinds, draw_pod
+from judged_foresight import NAMESPACE, SHARED, Foresight
 from kubelets import Kubelet, mapping
-from ledger_run import Run, units
 
 from sickbay.policy import LedgerPolicy, Policy
 
-NAMESPACE = "judged"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 DRA = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{DRA}/namespaces/{NAMESPACE}/resourceclaims"
-#: The scheduler's words for what the ledger does not keep.
-NO_DEVICE = "cannot allocate all claims"
-ELSEWHERE = "resourceclaim not available on the node"
-#: What both versions say, each in words of its own, of a second Pod for a claim that takes from its node (KEP-5517).
-SHARED = "claim is used by another Pod"
 _SHARED = re.compile(
     r"node allocatable resource claim \S+ (is already used by another pod|has a mapped device and cannot be shared across pods)"
 )
-#: 1.36 looks a device up by pool and name and not by driver (kubernetes.md 3.3); where it finds the other one, it counts that.
+#: 1.36 looks a device up by pool and name and not by driver; where it finds the other one, it counts that.
 DRIVER_IGNORED = "driver_ignored"
+#: Where the causes that Sickbay names come from.
+UPSTREAM = {
+    DRIVER_IGNORED: "kubernetes/kubernetes#140460, mended in 1.37",
+    "mapping_changed": "KEP-5517: the scheduler does not count again what is bound",
+    "allocated_before_counting": "KEP-5517 in 1.36: a claim that has its allocation is skipped",
+}
 _SHORT = re.compile(r"^\d+/\d+ nodes are available: (.*)$")
 _REASON = re.compile(r"(\d+) ([^,]+)")
 WAIT_S = 20
@@ -50,32 +50,6 @@ PER_CLUSTER = 40
 
 def policy_of(version: str) -> Policy:
     return Policy(version=version, ledger=LedgerPolicy(emulate=version))  # type: ignore[arg-type]
-
-
-@dataclass
-class Kind:
-    """A kind of device: its driver, how a request names it, and its devices as they are published."""
-
-    name: str
-    driver: str
-    devices: list[dict[str, Any]]
-    counters: list[dict[str, Any]] = field(default_factory=list)
-    #: Whether requests name an amount of ``cores``.
-    shared: bool = False
-
-
-@dataclass
-class Ask:
-    """One claim of a Pod. A standing claim is there before the Pod and stays after it."""
-
-    name: str
-    kind: str
-    count: int = 1
-    #: Of the capacity of a kind that is shared.
-    amount: str | None = None
-    #: The capacity under the name that it is published by: the allocator knows it by no other.
-    capacity: str = ""
-    standing: str = ""
 
 
 @dataclass
@@ -111,7 +85,10 @@ class Report:
             "decisions": len(self.verdicts),
             "outcomes": dict(Counter(verdict.outcome for verdict in self.verdicts)),
             "agreed": sum(verdict.agreed for verdict in self.verdicts),
-            "explained": dict(named),
+            "explained": {
+                name: {"decisions": count, "known as": UPSTREAM.get(name, "docs/ledger.md")}
+                for name, count in named.items()
+            },
             "unexplained": len(self.unexplained),
             "seeds": sorted({verdict.seed for verdict in self.verdicts}),
         }
@@ -127,8 +104,9 @@ class Scenario:
         self.nodes: dict[str, Kubelet] = {}
         self.kinds: dict[str, Kind] = {}
         self._pods: dict[str, Any] = {}
-        #: Name to what is asked for and the object as it was seen last.
-        self._standing: dict[str, list[Any]] = {}
+        #: Claims that stay: name to what is asked for, and to the object as it was seen last.
+        self._asks: dict[str, Ask] = {}
+        self._standing: dict[str, Any] = {}
         self._number = 0
 
     # --- the cluster ---
@@ -157,7 +135,7 @@ class Scenario:
                 }
             )
             self.nodes[name] = kubelet
-        for kind in self._kinds():
+        for kind in draw_kinds(draw, self.version):
             self.kinds[kind.name] = kind
             self._ensure_class(kind)
         for kubelet in self.nodes.values():
@@ -167,18 +145,18 @@ class Scenario:
         for kind_name in draw.sample(sorted(self.kinds), 2):
             kind = self.kinds[kind_name]
             ask = Ask(
-                f"standing-{kind_name}", kind_name, 1, "2" if kind.shared else None, _capacity_name(kind),
+                f"standing-{kind_name}", kind_name, 1, "2" if kind.shared else None, capacity_name(kind),
                 f"standing-{self.seed}-{kind_name}",
             )  # fmt: skip
             made = self.api.create(
                 CLAIMS,
                 {
                     "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": ask.standing},
-                    "spec": _claim_spec(ask),
+                    "spec": claim_spec(ask),
                 },
             )  # fmt: skip
             self.observer.has_seen("resourceclaims", made)
-            self._standing[ask.standing] = [ask, made]
+            self._asks[ask.standing], self._standing[ask.standing] = ask, made
         self._settle()
 
     def _publish(self, kubelet: Kubelet, driver: str) -> None:
@@ -187,64 +165,6 @@ class Scenario:
         counters = [counter for kind in kinds for counter in kind.counters]
         for published in kubelet.publish(driver, devices, counters=counters):
             self.observer.has_seen("resourceslices", published)
-
-    def _kinds(self) -> Iterator[Kind]:
-        draw, version = self._random, self.version
-        later = version != "1.36"
-        cpu = draw.choice(["1", "2", "1500m"])
-        memory = draw.choice(["1Gi", "512Mi"])
-        overhead = (
-            {"memory": {"perPod": "256Mi", "perContainer": "64Mi"}} if later and draw.random() < 0.6 else None
-        )
-        gpu = mapping(version, per_device={"cpu": cpu, "memory": memory}, overhead=overhead)
-        yield Kind(
-            "gpu", "gpu.example.com",
-            [
-                {"name": f"gpu-{n}", "attributes": {"kind": {"string": "gpu"}, "numaNode": {"int": n % 2}}} | gpu
-                for n in range(draw.randint(1, 4))
-            ],
-        )  # fmt: skip
-        if draw.random() < 0.3:
-            # another driver, whose devices have the names of those above in a pool of the same name
-            twin = mapping(version, per_device={"cpu": "250m"})
-            yield Kind(
-                "twin", "twin.example.com",
-                [{"name": f"gpu-{n}", "attributes": {"kind": {"string": "twin"}}} | twin for n in range(2)],
-            )  # fmt: skip
-        multiplier = draw.choice(["1", "2", "500m"])
-        spelled = draw.choice(["cores", "cores", "cpu.example.com/cores"])
-        cores = mapping(version, by_capacity={"cpu": (spelled, multiplier)})
-        step = draw.choice([None, "1", "4"])
-        policy = {"requestPolicy": {"default": "1", "validRange": {"min": "1", "step": step}}} if step else {}
-        yield Kind(
-            "cores", "cpu.example.com",
-            [
-                {
-                    "name": f"numa-{n}", "allowMultipleAllocations": True,
-                    "attributes": {"kind": {"string": "cores"}, "numaNode": {"int": n}},
-                    "capacity": {spelled: {"value": "16"} | policy},
-                } | cores
-                for n in range(draw.randint(1, 2))
-            ],
-            shared=True,
-        )  # fmt: skip
-        yield Kind(
-            "nic", "nic.example.com",
-            [{"name": f"nic-{n}", "attributes": {"kind": {"string": "nic"}}} for n in range(draw.randint(1, 3))],
-        )  # fmt: skip
-        part = mapping(version, per_device={"cpu": "500m", "hugepages-2Mi": "2Mi"})
-        for size, amount, count in (("small", "10", 4), ("large", "40", 1)):
-            yield Kind(
-                f"part-{size}", "part.example.com",
-                [
-                    {
-                        "name": f"{size}-{n}", "attributes": {"kind": {"string": f"part-{size}"}},
-                        "consumesCounters": [{"counterSet": "card", "counters": {"slots": {"value": amount}}}],
-                    } | part
-                    for n in range(count)
-                ],
-                counters=[{"name": "card", "counters": {"slots": {"value": "40"}}}] if size == "small" else [],
-            )  # fmt: skip
 
     def _ensure_class(self, kind: Kind) -> None:
         expression = (
@@ -372,17 +292,26 @@ class Scenario:
     def _decide(self, step: int) -> Verdict:
         self._number += 1
         name = f"pod-{self.seed}-{self._number}"
-        pod, asked = self._pod(name)
-        # as they are before the scheduler hears of the Pod
+        pod, asked = draw_pod(self._random, name, self.kinds, self._asks)
         for ask in asked:
             if ask.standing:
-                self._standing[ask.standing][1] = self.api.get(f"{CLAIMS}/{ask.standing}")
+                # as it is before the scheduler hears of the Pod
+                self._standing[ask.standing] = self.api.get(f"{CLAIMS}/{ask.standing}")
+            else:
+                self.api.create(
+                    f"{DRA}/namespaces/{NAMESPACE}/resourceclaimtemplates",
+                    {
+                        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+                        "metadata": {"name": f"{name}-{ask.name}"}, "spec": {"spec": claim_spec(ask)},
+                    },
+                )  # fmt: skip
         self.observer.catch_up()
         made = self.api.create(PODS, pod)
-        expected = {node: self._foresee(node, made, asked) for node in self.nodes}
+        foresight = Foresight(self.observer.world, self.kinds, self._standing)
+        expected = {node: foresight.foresee(node, made, asked) for node in self.nodes}
         found, reasons = self._outcome(made, expected)
         outcome = "bound" if found["spec"].get("nodeName") else "pending"
-        detail = ""
+        detail = problems = ""
         if outcome == "bound":
             agreed = not expected[found["spec"]["nodeName"]]
             detail = "" if agreed else f"bound to {found['spec']['nodeName']}, expected {expected}"
@@ -397,7 +326,7 @@ class Scenario:
             agreed = all(expected.values()) and wanted == reasons
             detail = "" if agreed else f"pending for {dict(reasons)}, expected {expected}"
             self._remove(found)
-        if not agreed and not named and self._may_ignore_drivers(asked):
+        if not agreed and not named and not problems and self._may_ignore_drivers(asked):
             named = (DRIVER_IGNORED,)
         return Verdict(self.seed, step, name, outcome, agreed, named, detail)
 
@@ -424,132 +353,6 @@ class Scenario:
             time.sleep(0.004)
         raise AssertionError(f"the scheduler said nothing of {path} in {WAIT_S} s: {found}")
 
-    def _foresee(self, node: str, pod: Any, asked: list[Ask]) -> list[str]:
-        """Return why the Pod would not fit on a node, as the ledger has it; nothing where it fits."""
-        world = self.observer.world
-        run = world.run(node)
-        free = run.free("recorded")
-        bound = _bound(pod, node)
-        plain = _difference(run, world.supposing(node, ("pods", _without_claims(bound))), "recorded")
-        short = [name for name, amount in plain.items() if amount > 0 and amount > free.get(name, 0)]
-        if short:
-            return [f"Insufficient {name}" for name in short]
-        if not asked:
-            return []
-        for ask in asked:
-            told = self._of_standing(node, ask)
-            if told:
-                return [told]
-        allocated = self._allocate(node, run, pod, asked)
-        if allocated is None:
-            return [NO_DEVICE]
-        claims, bound = allocated
-        supposed = world.supposing(node, *(("resourceclaims", claim) for claim in claims), ("pods", bound))
-        demand = _difference(run, supposed, "derived")
-        if not _adds(run, supposed):
-            return []
-        return [f"Insufficient {name}" for name, amount in demand.items() if amount > free.get(name, 0)]
-
-    def _of_standing(self, node: str, ask: Ask) -> str:
-        """Return why a claim that is allocated already cannot be used on a node, "" where it can."""
-        if not ask.standing:
-            return ""
-        status = self._standing[ask.standing][1].get("status", {})
-        if "allocation" not in status:
-            return ""
-        if all(result["pool"] != node for result in status["allocation"]["devices"]["results"]):
-            return ELSEWHERE
-        return SHARED if status.get("reservedFor") and _is_mapped(self.kinds[ask.kind]) else ""
-
-    def _allocate(self, node: str, run: Run, pod: Any, asked: list[Ask]) -> tuple[list[Any], Any] | None:
-        """Return the claims of the Pod as the first fit would allocate them, and the Pod with them; ``None`` where none fits."""
-        taken: Counter[str] = Counter()
-        used: set[str] = set()
-        counters: Counter[str] = Counter()
-        claims, statuses = [], []
-        consumer = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-        for ask in asked:
-            kind = self.kinds[ask.kind]
-            standing = self._standing[ask.standing][1] if ask.standing else None
-            if standing and "allocation" in standing.get("status", {}):
-                claims.append(_reserved(standing, standing["status"]["allocation"], consumer))
-                continue
-            results: list[dict[str, Any]] = []
-            for device in kind.devices:
-                if len(results) == ask.count:
-                    break
-                found = self._result(node, run, kind, device, ask.amount, taken, used, counters)
-                if found is not None:
-                    results.append(found)
-            if len(results) < ask.count:
-                return None
-            if standing:
-                claims.append(_reserved(standing, {"devices": {"results": results}}, consumer))
-                continue
-            claim, kind_name = ask.name, ask.kind
-            name = f"{pod['metadata']['name']}-{claim}-supposed"
-            statuses.append({"name": claim, "resourceClaimName": name})
-            claims.append(
-                {
-                    "metadata": {
-                        "name": name, "namespace": NAMESPACE, "uid": f"supposed-{claim}", "resourceVersion": "9" * 15,
-                        "annotations": {"resource.kubernetes.io/pod-claim-name": claim},
-                        "ownerReferences": [
-                            {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "controller": True,
-                             "uid": pod["metadata"]["uid"]}
-                        ],
-                    },
-                    "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": kind_name}}]}},
-                    "status": {
-                        "allocation": {"devices": {"results": results}},
-                        "reservedFor": [consumer],
-                    },
-                }
-            )  # fmt: skip
-        bound = _bound(pod, node)
-        bound["status"] = bound.get("status", {}) | {"resourceClaimStatuses": statuses}
-        return claims, bound
-
-    def _result(
-        self, node: str, run: Run, kind: Kind, device: Mapping[str, Any], amount: str | None,
-        taken: Counter[str], used: set[str], counters: Counter[str],
-    ) -> dict[str, Any] | None:  # fmt: skip
-        """Return the result of allocating a device, from what the books of devices and counters say is left of it."""
-        device_id = f"dra:{kind.driver}/{node}/{device['name']}"
-        entries = run.entries
-        if ("devices", f"device/{device_id}") not in entries:
-            return None
-        result = {"request": "r", "driver": kind.driver, "pool": node, "device": device["name"]}
-        if kind.shared:
-            share = _consumed(device, amount)
-            limit = units(_capacity(device)["value"])
-            spent = sum(
-                (units(line.quantity) for (book, key), entry in entries.items()
-                 if book == "devices" and key.startswith(f"use/{device_id}/") for line in entry.amounts
-                 if line.resource.endswith("cores")),
-                Fraction(0),
-            )  # fmt: skip
-            if share is None or spent + taken[device_id] + share > limit:
-                return None
-            taken[device_id] += share
-            consumed = {
-                _capacity_name(kind): str(share) if share.denominator == 1 else f"{int(share * 1000)}m"
-            }
-            return result | {"shareID": f"supposed-{len(taken)}", "consumedCapacity": consumed}
-        if device_id in used or ("devices", f"use/{device_id}") in entries:
-            return None
-        for consumes in device.get("consumesCounters", ()):
-            for name, value in consumes["counters"].items():
-                resource = f"{kind.driver}/{node}:{consumes['counterSet']}/{name}"
-                left = units(value["value"]) + counters[resource]
-                if left > run.sums("counters", "supply").get(resource, 0) - run.sums(
-                    "counters", "claims"
-                ).get(resource, 0):
-                    return None
-                counters[resource] = left
-        used.add(device_id)
-        return result
-
     def _compare(self, pod: Any) -> tuple[str, tuple[str, ...]]:
         """Compare the two books once Sickbay has heard of a binding: what differs, and the causes that Sickbay names."""
         node = pod["spec"]["nodeName"]
@@ -565,156 +368,10 @@ class Scenario:
         unexplained = [about for about, cause in run.drifts().items() if cause == "unexplained"]
         if drifts or unexplained:
             told = {about: run.state.announced.drifts[about] for about in drifts}
-            return f"{told}, unexplained {unexplained}", tuple(sorted({*drifts.values()} - {"unexplained"}))
+            return f"{told}, unexplained {unexplained}", () if unexplained else tuple(
+                sorted({*drifts.values()})
+            )
         return "", ()
-
-    # --- Pods ---
-
-    def _pod(self, name: str) -> tuple[Any, list[Ask]]:
-        """Draw a Pod: its manifest, and its claims."""
-        draw = self._random
-        containers = [self._container(f"c{n}") for n in range(draw.choice([1, 1, 2, 3]))]
-        inits = []
-        if draw.random() < 0.25:
-            inits = [
-                self._container(f"i{n}") | ({"restartPolicy": "Always"} if draw.random() < 0.5 else {})
-                for n in range(draw.randint(1, 2))
-            ]
-        asked: list[Ask] = []
-        for number in range(draw.choice([0, 0, 1, 1, 1, 2])):
-            kind = self.kinds[draw.choice(sorted(self.kinds))]
-            if any(self.kinds[each.kind].driver == kind.driver for each in asked):
-                continue
-            standing = [ask for ask, _ in self._standing.values() if ask.kind == kind.name]
-            if standing and draw.random() < 0.5:
-                asked.append(standing[0])
-            else:
-                amount = draw.choice([None, "1", "3", "5", "2500m"]) if kind.shared else None
-                count = 1 if kind.shared else draw.choice([1, 1, 2])
-                asked.append(Ask(f"claim{number}", kind.name, count, amount, _capacity_name(kind)))
-        spec: dict[str, Any] = {"containers": containers, "terminationGracePeriodSeconds": 0}
-        if inits:
-            spec["initContainers"] = inits
-        for ask in asked:
-            if ask.standing:
-                claim = {"name": ask.name, "resourceClaimName": ask.standing}
-            else:
-                template = f"{name}-{ask.name}"
-                self.api.create(
-                    f"{DRA}/namespaces/{NAMESPACE}/resourceclaimtemplates",
-                    {
-                        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": template},
-                        "spec": {"spec": _claim_spec(ask)},
-                    },
-                )  # fmt: skip
-                claim = {"name": ask.name, "resourceClaimTemplateName": template}
-            spec.setdefault("resourceClaims", []).append(claim)
-            users = draw.sample(containers, draw.randint(1, len(containers)))
-            for container in users:
-                container["resources"].setdefault("claims", []).append({"name": ask.name})
-        if draw.random() < 0.15:
-            spec["runtimeClassName"] = "sandboxed"
-        if draw.random() < 0.15:
-            # enough for all that the Pod and its claims ask: less is refused before any node is looked at
-            total = {
-                name: sum(units(each["resources"]["requests"].get(name, "0")) for each in containers + inits)
-                for name in ("cpu", "memory")
-            }
-            spec["resources"] = {
-                "requests": {
-                    "cpu": str(-(-total["cpu"] // 1) + 17),
-                    "memory": str(-(-total["memory"] // 1) + 3 * 2**30),
-                }
-            }
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, asked
-
-    def _container(self, name: str) -> dict[str, Any]:
-        draw = self._random
-        requests = {"cpu": draw.choice(["100m", "250m", "1", "1500m", "3"])}
-        if draw.random() < 0.7:
-            requests["memory"] = draw.choice(["64Mi", "1Gi", "1500M", "2Gi"])
-        if draw.random() < 0.1:
-            requests["ephemeral-storage"] = draw.choice(["1Gi", "15Gi"])
-        limits = {}
-        if draw.random() < 0.08:
-            requests["hugepages-2Mi"] = limits["hugepages-2Mi"] = draw.choice(["2Mi", "32Mi"])
-        resources: dict[str, Any] = {"requests": requests}
-        if limits:
-            resources["limits"] = limits
-        return {"name": name, "image": "none", "resources": resources}
-
-
-def _capacity(device: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the one capacity of a device, whatever its name is spelled like."""
-    (found,) = device["capacity"].values()
-    return found
-
-
-def _capacity_name(kind: Kind) -> str:
-    return next(iter(kind.devices[0].get("capacity", {})), "")
-
-
-def _consumed(device: Mapping[str, Any], amount: str | None) -> Fraction | None:
-    """Return what a share takes of ``cores``, by the request policy; ``None`` where it may not be asked (kubernetes.md 3.5)."""
-    capacity = _capacity(device)
-    policy = capacity.get("requestPolicy")
-    if amount is None:
-        return units(policy["default"]) if policy else units(capacity["value"])
-    if policy is None:
-        return units(amount)
-    whole = -(-units(amount) // 1)
-    least, step = units(policy["validRange"]["min"]), units(policy["validRange"]["step"])
-    if whole < least:
-        return least
-    return Fraction(least + -(-(whole - least) // step) * step)
-
-
-def _claim_spec(ask: Ask) -> dict[str, Any]:
-    request: dict[str, Any] = {"deviceClassName": ask.kind, "count": ask.count}
-    if ask.amount is not None:
-        request["capacity"] = {"requests": {ask.capacity: ask.amount}}
-    return {"devices": {"requests": [{"name": "r", "exactly": request}]}}
-
-
-def _reserved(claim: Any, allocation: Any, consumer: Mapping[str, str]) -> Any:
-    """Return a claim as it would be with one consumer more."""
-    status = claim.get("status", {})
-    return claim | {
-        "metadata": claim["metadata"] | {"resourceVersion": "9" * 15},
-        "status": status
-        | {"allocation": allocation, "reservedFor": [*status.get("reservedFor", ()), dict(consumer)]},
-    }
-
-
-def _is_mapped(kind: Kind) -> bool:
-    """Whether a device of a kind takes something of its node by itself, and not as overhead only."""
-    told = kind.devices[0]
-    return bool(told.get("nodeAllocatableResourceMappings")) or any(
-        "mapping" in each for each in told.get("nodeAllocatableResources", {}).values()
-    )
-
-
-def _bound(pod: Any, node: str) -> Any:
-    return pod | {
-        "metadata": pod["metadata"] | {"resourceVersion": "9" * 15},
-        "spec": pod["spec"] | {"nodeName": node},
-        "status": {"phase": "Pending"},
-    }
-
-
-def _without_claims(pod: Any) -> Any:
-    """Return the Pod as the scheduler's fit looks at it: without what its claims add."""
-    return pod | {"spec": {key: value for key, value in pod["spec"].items() if key != "resourceClaims"}}
-
-
-def _difference(before: Run, after: Run, by: str) -> dict[str, Fraction]:
-    asked, had = after.requested(by), before.requested(by)
-    return {name: asked.get(name, Fraction(0)) - had.get(name, 0) for name in {*asked, *had}}
-
-
-def _adds(before: Run, after: Run) -> bool:
-    """Whether a claim added anything to the node: without that the scheduler does not look again."""
-    return any(key not in before.entries for key in after.entries if key[0] == "derived")
 
 
 def _reasons(pod: Any) -> Counter[str]:
