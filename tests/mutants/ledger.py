@@ -12,6 +12,7 @@ REQUESTS: Final = f"{UNIT}ledger_requests.py"
 VERDICT: Final = f"{UNIT}ledger_verdict.py::"
 DRIFT: Final = f"{UNIT}ledger_drift.py::"
 SAMPLES: Final = f"{UNIT}ledger_samples.py"
+REREAD: Final = "tests/unit/ingest/test_diff_reread.py::"
 
 LEDGER_MUTANTS: Final = (
     Mutant(
@@ -274,5 +275,35 @@ LEDGER_MUTANTS: Final = (
         'any(book == "recorded"',
         'all(book == "recorded"',
         (f"{VERDICT}test_a_device_without_any_mapping_keeps_a_rebuilding_open_only_if_it_was_counted",),
+    ),
+    Mutant(
+        "a driver is ignored for one device of a claim only",
+        "streams/ledger/drift.py",
+        "islice(product(*choices), 1, _NAMESAKES_LIMIT)",
+        "islice(product(*choices), 1, 2)",
+        (f"{DRIFT}test_the_driver_may_be_ignored_for_some_devices_of_a_claim_and_for_all",),
+    ),
+    Mutant(
+        "an entry that an upgrade left without amounts was counted",
+        "streams/ledger/drift.py",
+        "    return None if any(_has_amounts(pod) for pod in pods)",
+        "    return None if any(pod.fact.node_allocatable for pod in pods)",
+        (
+            "tests/cases/test_ledger_cases.py::test_c46_amounts_that_an_upgrade_dropped_are_a_named_difference_and_never_zero_in_silence",
+        ),
+    ),
+    Mutant(
+        "a list says nothing new under a version that is known",
+        "ingest/diff/known.py",
+        "        if version == (known.epoch, known.own_rv) and identity.rv < moment.rv:",
+        "        if False:",
+        (f"{REREAD}test_another_content_under_the_same_version_is_true_as_of_the_list_that_shows_it",),
+    ),
+    Mutant(
+        "what was read otherwise looks as if it had gone back",
+        "ingest/diff/known.py",
+        " and version != (known.epoch, known.own_rv)",
+        "",
+        (f"{REREAD}test_it_is_told_once_and_what_is_written_later_is_newer",),
     ),
 )
