@@ -14,6 +14,7 @@ import msgspec
 
 from ingest.diff.recalling import Told
 from ingest.observe.fields import Identity, read_identity
+from sickbay.errors import ObjectError
 from sickbay.facts import Fact
 
 #: ``(epoch, resourceVersion)``, compared within one resource type only.
@@ -152,16 +153,18 @@ class Collection(ABC, Generic[K, Seen]):
     def settle(self, moment: Moment, out: list[Fact]) -> None:
         """Emit what follows from all objects of a frame together; called once after each frame."""
 
-    def contradicts(self, known: K, seen: Seen) -> bool:
-        """Whether a recalled object was told under the version that it still has, and otherwise than it is read now."""
+    def says_as_told(self, known: K, seen: Seen) -> bool | None:
+        """Whether a recalled object is read as it was last told; ``None`` where its newest version told something else."""
         del known, seen
-        return False
+        return None
 
-    def is_past(self, uid: str, version: Version, *, revived: bool) -> bool:
+    def is_past(self, obj: dict[str, Any], uid: str, version: Version, *, revived: bool) -> bool:
         """Whether an object was seen at a newer version, or with ``revived`` gone by then."""
         known = self.by_uid.get(uid)
         if known is not None:
-            return version < known.version and version != (known.epoch, known.own_rv)
+            if version >= known.version or version == (known.epoch, known.own_rv):
+                return False
+            return not (uid in self._recalled and self._is_as_told(known, obj, version))
         gone = self._gone.get(uid) if revived else None
         return gone is not None and gone.covers(version)
 
@@ -175,22 +178,28 @@ class Collection(ABC, Generic[K, Seen]):
         if known is None:
             return self._put_new(obj, identity, moment, out)
         version = (moment.epoch, identity.rv)
-        recalled = version == known.version and known.uid in self._recalled
+        recalled = known.uid in self._recalled
+        if recalled and version < known.version and self._is_as_told(known, obj, version):
+            # told as of a LIST before the restart, and not written since
+            return self._put_reread(known, obj, self.fingerprint(obj), known.version, moment, out)
+        recalled = recalled and version == known.version
         if version > (known.epoch, known.rv) or recalled:
             mark = self.fingerprint(obj)
             if mark == known.mark:
                 known.advance(*version)
                 return "same"
             seen = self.observe(obj, moment)
-            if recalled and identity.rv < moment.rv and self.contradicts(known, seen):
-                return self._put_reread(known, obj, mark, moment, out)
+            if recalled and identity.rv < moment.rv and self.says_as_told(known, seen) is False:
+                return self._put_reread(known, obj, mark, (moment.epoch, moment.rv), moment, out)
             self._recalled.discard(known.uid)
             known.advance(*version)
             known.mark = mark
             return "changed" if self.change(known, seen, moment, out) else "same"
-        if version == (known.epoch, known.own_rv) and identity.rv < moment.rv:
+        if version == (known.epoch, known.own_rv) and known.rv < moment.rv:
             mark = self.fingerprint(obj)
-            return "same" if mark == known.mark else self._put_reread(known, obj, mark, moment, out)
+            if mark == known.mark:
+                return "same"
+            return self._put_reread(known, obj, mark, (moment.epoch, moment.rv), moment, out)
         if identity.rv == known.rv or identity.rv in known.seen:
             return "same"
         self.fingerprint(obj)
@@ -198,8 +207,22 @@ class Collection(ABC, Generic[K, Seen]):
         known.seen = (identity.rv, *known.seen)[-_SEEN_MAX:]
         return "late"
 
+    def _is_as_told(self, known: K, obj: dict[str, Any], version: Version) -> bool:
+        """Whether a recalled object says what it was told to say as of a LIST."""
+        try:
+            seen = self.observe(obj, Moment(0, *version, 0))
+        except ObjectError:
+            return False
+        return self.says_as_told(known, seen) is True
+
     def _put_reread(
-        self, known: K, obj: dict[str, Any], mark: bytes, moment: Moment, out: list[Fact]
+        self,
+        known: K,
+        obj: dict[str, Any],
+        mark: bytes,
+        version: Version,
+        moment: Moment,
+        out: list[Fact],
     ) -> Outcome:
         """Apply what a LIST shows under a version whose content was another: it is true as of the version of the LIST.
 
@@ -207,10 +230,10 @@ class Collection(ABC, Generic[K, Seen]):
         mappings of devices and what the scheduler recorded of them, and every resourceVersion stays.
         """
         own_rv = read_identity(obj, self.kind, namespaced=self.namespaced).rv
-        as_of = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(moment.rv)}}
+        as_of = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(version[1])}}
         seen = self.observe(as_of, moment)
         self._recalled.discard(known.uid)
-        known.advance(moment.epoch, moment.rv, own_rv)
+        known.advance(*version, own_rv)
         known.mark = mark
         return "changed" if self.change(known, seen, moment, out) else "same"
 

@@ -328,9 +328,10 @@ class Mirror:
         collection = self._collections.get(resource)
         if collection is None:
             return False
-        versions = ((uid_of(item), (epoch, rv_of(item))) for item in items)
+        versions = ((item, uid_of(item), (epoch, rv_of(item))) for item in items)
         return any(
-            version[1] and collection.is_past(uid, version, revived=revived) for uid, version in versions
+            version[1] and collection.is_past(item, uid, version, revived=revived)
+            for item, uid, version in versions
         )
 
     def _new_epoch(self, frame: Frame, clock: _Clock, list_rv: int, out: list[Fact]) -> None:

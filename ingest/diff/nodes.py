@@ -57,8 +57,8 @@ class NodeCollection(Collection[KnownNode, NodeObservation]):
         del moment  # the fact holds it
         return self._take(known, seen, out)
 
-    def contradicts(self, known: KnownNode, seen: NodeObservation) -> bool:
-        return known.told == known.version and _content(seen.fact)[0] != known.digest
+    def says_as_told(self, known: KnownNode, seen: NodeObservation) -> bool | None:
+        return _content(seen.fact)[0] == known.digest if known.told == known.version else None
 
     def recall(self, told: Told) -> None:
         for uid, facts in by_age(told.nodes):

@@ -36,8 +36,8 @@ class PodCollection(Collection[KnownPod, PodObservation]):
     def observe(self, obj: dict[str, Any], moment: Moment) -> PodObservation:
         return observe_pod(obj, at_ms=moment.at_ms, epoch=moment.epoch)
 
-    def contradicts(self, known: KnownPod, seen: PodObservation) -> bool:
-        return known.told == known.version and _digest(seen.fact) != known.digest
+    def says_as_told(self, known: KnownPod, seen: PodObservation) -> bool | None:
+        return _digest(seen.fact) == known.digest if known.told == known.version else None
 
     def recall(self, told: Told) -> None:
         for uid, facts in by_age(told.pods):

@@ -19,9 +19,8 @@ What only the memory of a running mirror held is lost with it:
 * *Versions that told nothing*: a restore to a state that is no older than the newest told version of a resource raises its
   epoch only where an object is older than it was told; what changed in neither is the same in both. A replay of such versions
   is told as late, under ids that are repeats everywhere.
-* *The own version of what was told as of a LIST* (``Collection.put``): the object looks as if it had gone back, so the epoch is
-  raised and nothing else is told. What changed with the API server during a stop is told as of the first LIST for Pods, Nodes and
-  devices; a word on a device, or a claim, that is read otherwise under its old version then is not.
+* *What is read otherwise under its old version* (``Collection.put``), with another API server or another build since the stop: it is
+  told as of the first LIST for Pods, Nodes and devices; a word on a device, or a claim, is not.
 * *That a Pod had ended*: it is read once more, so that a frozen word that waited is not lost; after a restore it may speak.
 * *Leases that live*: silence is counted from the first LIST, and ``last_renewal_at_ms`` of a lapse is then the time of that
   LIST. A Lease that lapsed, was deleted and made again, all before the restart, is told to have resumed.

@@ -7,7 +7,7 @@ must give the recorded amount, or show that no amount could be known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Final, NamedTuple, TypeAlias
 
 from sickbay.decisions import Drift, DriftCause
@@ -25,8 +25,10 @@ Choice: TypeAlias = Callable[[AllocationResult], DevicePublished | None]
 
 #: Moments of the past whose mappings are tried.
 _PAST_LIMIT: Final = 32
-#: Readings by other drivers' devices that are tried: all of them for eight devices that have one namesake each.
+#: Mixtures of drivers that are tried: all of them for eight devices that have one namesake each.
 _NAMESAKES_LIMIT: Final = 256
+#: Drivers, the claim's own among them, by each of which all devices are read.
+_DRIVERS_LIMIT: Final = 4
 
 
 class Recorded(NamedTuple):
@@ -272,8 +274,15 @@ def _namesakes(view: View) -> Iterator[Choice]:
         (result.device_id, *sorted(known.get((result.pool, result.device), set()) - {result.device_id}))
         for result in used_here
     ]
-    # the first of them is the claim as it is
-    for chosen in islice(product(*choices), 1, _NAMESAKES_LIMIT):
+    own = tuple(ids[0] for ids in choices)
+    single = (
+        (*own[:place], other, *own[place + 1 :]) for place, ids in enumerate(choices) for other in ids[1:]
+    )
+    # of many devices not every mixture is tried: one, all by one driver, then what there is place for
+    whole = (tuple(ids[min(number, len(ids) - 1)] for ids in choices) for number in range(1, _DRIVERS_LIMIT))
+    for chosen in chain(single, whole, islice(product(*choices), 1, _NAMESAKES_LIMIT)):
+        if chosen == own:
+            continue
         found = {(r.device_id, r.share_id): device_id for r, device_id in zip(used_here, chosen, strict=True)}
 
         def choice(

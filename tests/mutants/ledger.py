@@ -279,8 +279,8 @@ LEDGER_MUTANTS: Final = (
     Mutant(
         "a driver is ignored for one device of a claim only",
         "streams/ledger/drift.py",
-        "islice(product(*choices), 1, _NAMESAKES_LIMIT)",
-        "islice(product(*choices), 1, 2)",
+        "chain(single, whole, islice(product(*choices), 1, _NAMESAKES_LIMIT))",
+        "single",
         (f"{DRIFT}test_the_driver_may_be_ignored_for_some_devices_of_a_claim_and_for_all",),
     ),
     Mutant(
@@ -295,15 +295,15 @@ LEDGER_MUTANTS: Final = (
     Mutant(
         "a list says nothing new under a version that is known",
         "ingest/diff/known.py",
-        "        if version == (known.epoch, known.own_rv) and identity.rv < moment.rv:",
+        "        if version == (known.epoch, known.own_rv) and known.rv < moment.rv:",
         "        if False:",
         (f"{REREAD}test_another_content_under_the_same_version_is_true_as_of_the_list_that_shows_it",),
     ),
     Mutant(
         "what was read otherwise looks as if it had gone back",
         "ingest/diff/known.py",
-        " and version != (known.epoch, known.own_rv)",
-        "",
+        "            if version >= known.version or version == (known.epoch, known.own_rv):",
+        "            if version >= known.version:",
         (f"{REREAD}test_it_is_told_once_and_what_is_written_later_is_newer",),
     ),
 )

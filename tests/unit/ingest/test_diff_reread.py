@@ -119,6 +119,46 @@ def test_two_servers_of_two_versions_that_answer_in_turns_are_told_as_they_answe
 
 
 @pytest.mark.parametrize("resource", CASES)
+def test_two_servers_that_answer_at_one_version_are_told_once_and_the_next_newer_list_decides(
+    resource: str,
+) -> None:
+    """A fact has the version of its list: of two contents at one version the second would be taken for a repeat."""
+    make, before, after, kind = CASES[resource]
+    feed = Feed(resource)
+    feed("LIST", make(5, before), 10)
+    told = [
+        of(kind, feed("LIST", make(5, content), rv))
+        for content, rv in ((after, 20), (before, 20), (before, 30))
+    ]
+    assert told == [[20], [], [30]]
+    assert len({fact_id(fact) for fact in feed.told}) == len(feed.told)
+
+
+@pytest.mark.parametrize("resource", CASES)
+def test_a_restart_after_it_is_no_restore(resource: str) -> None:
+    make, before, after, kind = CASES[resource]
+    feed = Feed(resource)
+    feed("LIST", make(5, before), 10)
+    feed("LIST", make(5, after), 20)
+    for rv in (30, 40):
+        feed.restart()
+        assert of(kind, feed("LIST", make(5, after), rv)) == []
+    assert of(kind, feed("LIST", make(5, before), 50)) == [50]
+    assert of(kind, feed("MODIFIED", make(51, after))) == [51]
+    assert not of(EpochChanged, feed.told)
+
+
+@pytest.mark.parametrize("resource", ["pods", "nodes"])
+def test_a_restart_that_meets_an_older_version_with_another_content_is_a_restore(resource: str) -> None:
+    make, before, after, _ = CASES[resource]
+    feed = Feed(resource)
+    feed("LIST", make(5, before), 10)
+    feed("LIST", make(5, after), 20)
+    feed.restart()
+    assert of(EpochChanged, feed("LIST", make(4, before), 30))
+
+
+@pytest.mark.parametrize("resource", CASES)
 def test_a_repeated_event_under_the_same_version_says_nothing(resource: str) -> None:
     """A watch repeats, and only a list is the state at a version of its own."""
     make, before, after, kind = CASES[resource]

@@ -87,6 +87,18 @@ def test_the_driver_may_be_ignored_for_some_devices_of_a_claim_and_for_all(recor
     assert list(run.drifts().values()) == ([] if recorded == "2" else ["driver_ignored"])
 
 
+@pytest.mark.parametrize("recorded", ["18", "48"], ids=["one", "all"])
+def test_the_driver_may_be_ignored_for_all_of_many_devices_and_for_the_first(recorded):
+    """Sixteen of them have more mixtures than are tried."""
+    mine, other = ({"cpu": {"allocationMultiplier": amount}} for amount in ("1", "3"))
+    names = [f"x{number:02}" for number in range(16)]
+    published = [gpu(rv, name, mine) for rv, name in enumerate(names, 1)]
+    published += [gpu(rv, name, other, driver=f.CPU) for rv, name in enumerate(names, 101)]
+    many = f.claim(AT, 300, "c", *(f.result(f.GPU, name) for name in names), pods=("a",))
+    run = after(rules(), *published, many, user(f.entry("c", {"cpu": recorded}), rv=301))
+    assert list(run.drifts().values()) == ["driver_ignored"]
+
+
 @pytest.mark.parametrize(("cause", "facts"), CAUSES.items(), ids=CAUSES)
 @pytest.mark.parametrize("hold", ["unexplained", "any", "never"])
 def test_which_differences_hold_the_node_is_policy(cause, facts, hold):
