@@ -104,8 +104,9 @@ folder="$(CACHE)/control-plane"; source=tests/cluster/controlplane; \
 version_of() { sed -n 's:^\tk8s.io/kubernetes v\(.*\)$$:\1:p' "$$1"; }; \
 for module in $$source/kubernetes-*.mod; do \
 	minor="$$(basename "$$module" .mod)"; minor="$${minor#kubernetes-}"; \
-	if [ -e "$$folder/$$minor/.stamp" ] && [ "$$folder/$$minor/.stamp" -nt "$$module" ] \
-		&& [ "$$folder/$$minor/.stamp" -nt $$source/main.go ]; then continue; fi; \
+	stamp="$$folder/$$minor/.stamp"; \
+	if [ -e "$$stamp" ] && [ "$$stamp" -nt "$$module" ] && [ "$$stamp" -nt "$${module%.mod}.sum" ] \
+		&& [ "$$stamp" -nt $$source/main.go ]; then continue; fi; \
 	if ! command -v go >/dev/null; then \
 		echo "the control plane needs Go 1.26 to be built: install it so that go is on the PATH" >&2; exit 1; \
 	fi; \
@@ -113,10 +114,10 @@ for module in $$source/kubernetes-*.mod; do \
 	echo "building the control plane of Kubernetes $$version into .cache/control-plane (some minutes, once)"; \
 	mkdir -p "$$folder/$$minor"; \
 	version_flag() { printf -- '-X k8s.io/component-base/version.%s=%s ' "$$1" "$$2"; }; \
-	(cd $$source && go build -trimpath -mod=mod -modcacherw "-modfile=$$(basename "$$module")" -o "$$folder/$$minor/control-plane" \
+	(cd $$source && go build -trimpath -mod=readonly -modcacherw "-modfile=$$(basename "$$module")" -o "$$folder/$$minor/control-plane" \
 		-ldflags "-s -w $$(version_flag gitVersion "v$$version")$$(version_flag gitMajor 1)$$(version_flag gitMinor "$${minor#1.}")" .); \
 	for name in etcd kube-apiserver kube-controller-manager kube-scheduler; do ln -sf control-plane "$$folder/$$minor/$$name"; done; \
-	touch "$$folder/$$minor/.stamp"; \
+	touch "$$stamp"; \
 done
 endef
 

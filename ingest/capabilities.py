@@ -135,17 +135,22 @@ def judge_gates(gates: Mapping[str, bool] | None, why: str = "") -> Iterator[Fin
 
 
 def judge_nodes(
-    nodes: Sequence[Mapping[str, Any]], gates: Mapping[str, bool] | None, *, more: bool
+    nodes: Sequence[Mapping[str, Any]] | None, gates: Mapping[str, bool] | None, *, more: bool = False
 ) -> Finding:
-    """Judge what the kubelets declare. From 1.37 on the API server takes node resources of devices only where they declare it."""
+    """Judge what the kubelets declare. From 1.37 on the API server takes node resources of devices only where they declare it.
+
+    ``nodes`` is ``None`` where they could not be listed; ``more`` says that there are others.
+    """
+    if nodes is None:
+        return Finding(
+            "node", "declaredFeatures", "unknown", "not to be had", "the nodes could not be listed"
+        )
     declared = [node for node in nodes if _NODE_FEATURE in _declared(node)]
     found = f"{len(declared)} of {len(nodes)} nodes{' that were looked at' if more else ''} declare {_NODE_FEATURE}"
-    if not (gates or {}).get(_NODE_FEATURE):
-        return Finding("node", "declaredFeatures", "ok", found)
-    if len(declared) == len(nodes):
-        return Finding("node", "declaredFeatures", "ok", found)
     means = "on the others a 1.37 API server refuses slices that say what devices take of their node: update their kubelets"
-    return Finding("node", "declaredFeatures", "off", found, means)
+    if len(declared) == len(nodes) or (gates is not None and not gates.get(_NODE_FEATURE)):
+        return Finding("node", "declaredFeatures", "ok", found)
+    return Finding("node", "declaredFeatures", "unknown" if gates is None else "off", found, means)
 
 
 def _declared(node: Mapping[str, Any]) -> Sequence[Any]:

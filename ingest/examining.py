@@ -24,7 +24,8 @@ from sickbay.errors import ServiceError
 
 #: Metrics of a large API server are tens of megabytes.
 _METRICS_BYTES_MAX: Final = 128 << 20
-_NODES_MAX: Final = 500
+#: Nodes are large, and the longest answer of this kind is a few megabytes.
+_NODES_MAX: Final = 100
 _GROUP: Final = "/apis/resource.k8s.io"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -35,14 +36,18 @@ async def examine(client: ApiClient, lease_namespace: str = "") -> list[Finding]
     ``lease_namespace`` is where replicas of ``ingest`` take turns, "" where they do not. Raises ServiceError when the API server
     cannot be reached at all.
     """
-    version = await _document(client, "/version")
-    if version is None:
-        raise ServiceError(f"{client.host}/version was refused; name a kubeconfig that kubectl works with")
+    code, _, version = await client.request_json("GET", "/version")
+    if code != 200:
+        raise ServiceError(
+            f"{client.host}/version: {told(code, version)}; name a kubeconfig that kubectl works with"
+        )
     findings = [judge_version(version), *judge_apis(*await _versions(client))]
     gates, why = await _gates(client)
     findings += judge_gates(gates, why)
     nodes = await _document(client, "/api/v1/nodes", (("limit", str(_NODES_MAX)),))
-    if nodes is not None:
+    if nodes is None:
+        findings.append(judge_nodes(None, gates))
+    else:
         more = bool(nodes.get("metadata", {}).get("continue"))
         findings.append(judge_nodes(nodes.get("items") or (), gates, more=more))
     findings += judge_access(await _ask(client, (*NEEDED, *_of_lease(lease_namespace))), needed=True)
@@ -84,8 +89,11 @@ async def _gates(client: ApiClient) -> tuple[Mapping[str, bool] | None, str]:
 async def _document(
     client: ApiClient, path: str, query: Sequence[tuple[str, str]] = ()
 ) -> dict[str, Any] | None:
-    """Return what a path says, ``None`` when the server refuses."""
-    code, _, document = await client.request_json("GET", path, query)
+    """Return what a path says, ``None`` when the server refuses or does not answer."""
+    try:
+        code, _, document = await client.request_json("GET", path, query)
+    except UnreachableError:
+        return None
     return document if code == 200 else None
 
 
@@ -107,7 +115,10 @@ async def _ask(client: ApiClient, wanted: Sequence[Access]) -> dict[Access, bool
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         }
-        code, _, document = await client.request_json("POST", _REVIEWS, (), review)
+        try:
+            code, _, document = await client.request_json("POST", _REVIEWS, (), review)
+        except UnreachableError:
+            code, document = 0, {}
         status = document.get("status") if code in (200, 201) else None
         answers[access] = status.get("allowed") is True if isinstance(status, dict) else None
     return answers

@@ -75,11 +75,14 @@ async def _cluster(kubeconfig: str | None, context: str | None, lease_namespace:
     from ingest.client import ApiClient
     from ingest.examining import examine
 
-    client = await ApiClient.connect(kubeconfig, context)
     try:
-        return await examine(client, lease_namespace)
-    finally:
-        await client.close()
+        client = await ApiClient.connect(kubeconfig, context)
+        try:
+            return await examine(client, lease_namespace)
+        finally:
+            await client.close()
+    except ServiceError as error:
+        return [Finding("version", "kubernetes", "failed", "not to be had", str(error))]
 
 
 def _topics() -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -110,9 +110,7 @@ async def _records(consumer: AIOKafkaConsumer, since_ms: int | None) -> AsyncIte
             place = found.get(partition)
             consumer.seek(partition, place.offset if place else ends[partition])
     waiting_since = time.monotonic()
-    while waiting := [
-        partition for partition in held if await consumer.position(partition) < ends[partition]
-    ]:
+    while waiting := await _waiting(consumer, held, ends):
         got = await consumer.getmany(*waiting, timeout_ms=1_000, max_records=100)
         if got:
             waiting_since = time.monotonic()
@@ -122,6 +120,12 @@ async def _records(consumer: AIOKafkaConsumer, since_ms: int | None) -> AsyncIte
             for record in batch:
                 if record.offset < ends[partition]:
                     yield record
+
+
+async def _waiting(consumer: AIOKafkaConsumer, held: Iterable[Any], ends: Mapping[Any, int]) -> list[Any]:
+    """Return the partitions of which there is more. Raises TimeoutError when one has no position in time."""
+    async with asyncio.timeout(LIMIT_S):
+        return [partition for partition in held if await consumer.position(partition) < ends[partition]]
 
 
 def _no_letter(record: Any, problem: str) -> DeadLetter:

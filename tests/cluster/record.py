@@ -19,10 +19,8 @@ def main() -> None:
     stories = [(version, version, incident) for version in VERSIONS]
     for name, version, play in [*stories, ("upgrade", VERSIONS[0], upgrade)]:
         path = ROOT / "examples" / "recorded" / f"{name}.jsonl.zst"
-        with ControlPlane(version) as plane:
-            story = Story(plane)
-            with recording(plane, path):
-                play(story)
+        with ControlPlane(version) as plane, Story(plane) as story, recording(plane, path):
+            play(story)
         print(path.relative_to(ROOT), flush=True)
 
 

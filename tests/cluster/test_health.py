@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from contextlib import suppress
 
@@ -11,6 +12,7 @@ from cluster_watch import Observer
 from control_plane import ApiError
 from kubelets import Kubelet, mapping
 
+from ingest.frames import Frame
 from sickbay.policy import Policy
 
 CLAIMS = "/apis/resource.k8s.io/v1"
@@ -169,8 +171,24 @@ def test_a_driver_that_is_gone_is_one_incident_and_condemns_nobody(ward):
 
 
 def test_a_node_that_is_lost_and_found_leaves_its_devices_where_they_were(ward):
+    """The Leases are real; the silence between two of them is told to a copy of what Sickbay knows."""
     bound = ward.with_plugin()
     ward.say(bound, RESOURCE, ("GPU-3", "Healthy"))
-    for _ in range(2):
-        ward.observer.has_seen("leases", ward.kubelet.renew())
-    assert ward.custody.phase(f"plugin:{RESOURCE}/GPU-3") == "in_service"
+    ward.observer.has_seen("leases", ward.kubelet.renew())
+    world, device = copy.deepcopy(ward.observer.world), f"plugin:{RESOURCE}/GPU-3"
+    for _ in range(7):
+        world.apply(frame(world.at_ms + 10_000, "TICK"))
+    lost = world.custody_of(ward.name)
+    assert "node_lost" in {decision.cause for decision in lost.of("node_incident_opened")}
+    assert lost.phase(device) == "suspect"
+    world.apply(frame(world.at_ms + 1_000, "MODIFIED", "leases", ward.kubelet.renew()))
+    for _ in range(12):
+        world.apply(frame(world.at_ms + 10_000, "MODIFIED", "leases", ward.kubelet.renew()))
+    lost.until(world.at_ms)
+    assert "node_incident_closed" in {decision.KIND for decision in lost.decisions}
+    assert lost.phase(device) == "in_service"
+    assert not lost.open_episodes()
+
+
+def frame(at_ms, kind, resource="", obj=None):
+    return Frame(at_ms=at_ms, resource=resource, type=kind, object=obj, place="supposed")

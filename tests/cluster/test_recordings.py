@@ -24,8 +24,7 @@ def hurry(seconds):
 
 @pytest.mark.timeout(240)
 def test_an_incident_is_recorded_and_replayed_to_the_decisions_that_it_deserves(own_plane, tmp_path):
-    story = Story(own_plane)
-    with recording(own_plane, tmp_path / "incident.jsonl.zst"):
+    with Story(own_plane) as story, recording(own_plane, tmp_path / "incident.jsonl.zst"):
         incident(story, hurry)
     replay(tmp_path / "incident.jsonl.zst", db=tmp_path / "incident.db")
     episodes = ok("episodes", "--db", tmp_path / "incident.db", "-o", "json").json_lines()
@@ -38,13 +37,12 @@ def test_an_incident_is_recorded_and_replayed_to_the_decisions_that_it_deserves(
 
 @pytest.mark.timeout(360)
 def test_with_an_upgrade_mappings_are_lost_and_found_again_and_amounts_stay_lost(tmp_path):
-    with ControlPlane("1.36") as plane:
-        story = Story(plane)
-        with recording(plane, tmp_path / "upgrade.jsonl.zst"):
-            upgrade(story, hurry)
+    path = tmp_path / "upgrade.jsonl.zst"
+    with ControlPlane("1.36") as plane, Story(plane) as story, recording(plane, path):
+        upgrade(story, hurry)
     db = tmp_path / "upgrade.db"
     (tmp_path / "hasty.yaml").write_text(HASTY, encoding="utf-8")
-    replay(tmp_path / "upgrade.jsonl.zst", "--policy", tmp_path / "hasty.yaml", db=db)
+    replay(path, "--policy", tmp_path / "hasty.yaml", db=db)
     holds = ok("audit", "ledger-holds", "--db", db, "-o", "json").json_lines()
     (missing,) = [row for row in holds if row["reason"] == "mapping_missing"]
     assert missing["node"] == "gpu-a1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 from control_plane import Api, ApiError
@@ -21,8 +20,11 @@ LISTS = {
 
 def make_namespace(api: Api, name: str) -> str:
     """Make a namespace and return the path of its Pods."""
-    with suppress(ApiError):
+    try:
         api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    except ApiError as error:
+        if error.status != 409:
+            raise
     return f"/api/v1/namespaces/{name}/pods"
 
 

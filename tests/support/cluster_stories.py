@@ -6,6 +6,7 @@ judges what comes of them, and ``make recordings`` keeps them as examples.
 
 from __future__ import annotations
 
+import http.client
 import signal
 import subprocess
 import threading
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cli import command, environment
 from cluster_objects import make_namespace, pod
@@ -31,27 +32,30 @@ WAIT_S = 30
 @contextmanager
 def recording(plane: ControlPlane, path: Path) -> Iterator[None]:
     """Record the cluster to a file while the block runs."""
-    process = subprocess.Popen(
-        [
-            *command(),
-            "record",
-            "--kubeconfig",
-            plane.kubeconfig(plane.folder / "recorder"),
-            "--output-file",
-            str(path),
-        ],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    told = path.with_suffix(".log")
+    kubeconfig = plane.kubeconfig(plane.folder / "recorder")
+    with told.open("wb") as log:
+        process = subprocess.Popen(
+            [*command(), "record", "--kubeconfig", kubeconfig, "--output-file", str(path)],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
     try:
+        # it says whom it records, and asks at once; then every resource is watched
+        until(lambda: b"recording https" in told.read_bytes(), "the recorder does not start")
         time.sleep(2)
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        told, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, told
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 0, told.read_text(encoding="utf-8")
+    told.unlink()
 
 
 class Story:
@@ -80,7 +84,11 @@ class Story:
         self.publish()
         self._heart.start()
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the heartbeats."""
         self._stopped.set()
         if self._heart.is_alive():
             self._heart.join(WAIT_S)
@@ -90,7 +98,7 @@ class Story:
             for name, kubelet in self.kubelets.items():
                 if name not in self._quiet:
                     # the API server may be restarting
-                    with suppress(ApiError, OSError):
+                    with suppress(ApiError, OSError, http.client.HTTPException):
                         kubelet.renew()
 
     def publish(self, node: str = "", *, mapped: bool = True, taints: Sequence[dict[str, Any]] = ()) -> None:
@@ -197,7 +205,6 @@ def incident(story: Story, pause: Callable[[float], None] = time.sleep) -> None:
     story.say(again, "gpu-a1", **{device.replace("-", "_"): "Healthy"})
     story.say(other, "gpu-a2", **{names[third]: "Healthy"})
     pause(15)
-    story.end()
 
 
 def upgrade(story: Story, pause: Callable[[float], None] = time.sleep) -> None:
@@ -216,4 +223,3 @@ def upgrade(story: Story, pause: Callable[[float], None] = time.sleep) -> None:
     second, more = story.with_gpu("serve", "gpu-a1")
     story.say(second, "gpu-a1", **{each.replace("-", "_"): "Healthy" for each in more})
     pause(40)
-    story.end()

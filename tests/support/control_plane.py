@@ -303,6 +303,8 @@ class ControlPlane:
             "--name=default", f"--data-dir={self.folder / 'etcd'}", f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}", "--unsafe-no-fsync", "--log-level=warn",
+            # as Kubernetes advises, so that bookmarks move on where nothing happens
+            "--watch-progress-notify-interval=5s",
         ]  # fmt: skip
 
     def _apiserver(
@@ -325,7 +327,9 @@ class ControlPlane:
         return [
             f"--kubeconfig={self.kubeconfig(self.folder / 'controllers.yaml', user='system:kube-controller-manager')}",
             "--leader-elect=false", "--secure-port=0", "--use-service-account-credentials", f"--controllers={','.join(CONTROLLERS)}", "--kube-api-qps=500",
-            "--kube-api-burst=1000", *_gates(gates),
+            "--kube-api-burst=1000",
+            # kubelets that are played renew their Leases only where a test is about it
+            "--node-monitor-grace-period=1h", *_gates(gates),
         ]  # fmt: skip
 
     def _scheduler(self, gates: Mapping[str, bool]) -> list[str]:
@@ -361,6 +365,8 @@ class ControlPlane:
         while time.monotonic() < end:
             with suppress(OSError, ApiError, http.client.HTTPException):
                 self.admin.get("/readyz")
+                # made a moment after it is ready, and Leases of nodes go there
+                self.admin.get("/api/v1/namespaces/kube-node-lease")
                 return
             if not all(self.parts[name].running for name in ("etcd", "kube-apiserver")):
                 break

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -41,6 +42,8 @@ UPSTREAM = {
 }
 _SHORT = re.compile(r"^\d+/\d+ nodes are available: (.*)$")
 _REASON = re.compile(r"(\d+) ([^,]+)")
+#: Those that may explain a difference, by version.
+UPSTREAM_OF = {"1.36": set(UPSTREAM), "1.37": {"mapping_changed"}}
 WAIT_S = 20
 #: A scheduler that was told of a device a moment ago may not know it yet, and looks again within its back-off.
 SETTLE_S = 4
@@ -86,8 +89,7 @@ class Report:
             "outcomes": dict(Counter(verdict.outcome for verdict in self.verdicts)),
             "agreed": sum(verdict.agreed for verdict in self.verdicts),
             "explained": {
-                name: {"decisions": count, "known as": UPSTREAM.get(name, "docs/ledger.md")}
-                for name, count in named.items()
+                name: {"decisions": count, "known as": UPSTREAM[name]} for name, count in named.items()
             },
             "unexplained": len(self.unexplained),
             "seeds": sorted({verdict.seed for verdict in self.verdicts}),
@@ -272,6 +274,8 @@ class Scenario:
                     self.observer.has_seen("resourceclaims", found)
                     break
                 time.sleep(0.01)
+            else:
+                raise AssertionError(f"{name} is still held by {pod['metadata']['name']}")
 
     def _claims_of(self, pod: Any) -> Iterator[tuple[str, Any]]:
         """Yield name and object of each claim of a Pod, ``None`` where it is gone."""
@@ -310,30 +314,39 @@ class Scenario:
         foresight = Foresight(self.observer.world, self.kinds, self._standing)
         expected = {node: foresight.foresee(node, made, asked) for node in self.nodes}
         found, reasons = self._outcome(made, expected)
-        outcome = "bound" if found["spec"].get("nodeName") else "pending"
-        detail = problems = ""
-        if outcome == "bound":
-            agreed = not expected[found["spec"]["nodeName"]]
-            detail = "" if agreed else f"bound to {found['spec']['nodeName']}, expected {expected}"
-            problems, named = self._compare(found)
+        node = found["spec"].get("nodeName", "")
+        outcome = "bound" if node else "pending"
+        foreseen = _is_that(node, reasons, list(expected.values()), expected.get(node))
+        named = () if foreseen else self._ignored(foresight, made, asked, node, reasons)
+        detail = "" if foreseen else f"{outcome} {node}{dict(reasons)}, expected {expected}"
+        problems = ""
+        if node:
             self._pods[found["metadata"]["uid"]] = found
+            problems, causes = self._compare(found)
             if problems:
-                agreed = False
-                detail = f"{detail} {problems}".strip()
+                # each of the two must have a name of its own
+                named = (*named, *causes) if causes and (foreseen or named) else ()
         else:
-            wanted = Counter(reason for each in expected.values() for reason in each)
-            named = ()
-            agreed = all(expected.values()) and wanted == reasons
-            detail = "" if agreed else f"pending for {dict(reasons)}, expected {expected}"
             self._remove(found)
-        if not agreed and not named and not problems and self._may_ignore_drivers(asked):
-            named = (DRIVER_IGNORED,)
+        agreed = foreseen and not problems
+        detail = f"{detail} {problems}".strip()
         return Verdict(self.seed, step, name, outcome, agreed, named, detail)
 
-    def _may_ignore_drivers(self, asked: list[Ask]) -> bool:
-        """Whether 1.36 may count a device of the other driver for one of these claims: nobody can say which it finds."""
-        names = {ask.kind for ask in asked}
-        return self.version == "1.36" and "twin" in self.kinds and bool(names & {"twin", "gpu"})
+    def _ignored(
+        self, foresight: Foresight, pod: Any, asked: list[Ask], node: str, reasons: Counter[str]
+    ) -> tuple[str, ...]:
+        """Return the name of the 1.36 scheduler's mistake where it explains what it did."""
+        if self.version != "1.36":
+            return ()
+        choices = {
+            each: [foresight.foresee(each, pod, asked), *foresight.ignoring_drivers(each, pod, asked)]
+            for each in self.nodes
+        }
+        explained = any(
+            _is_that(node, reasons, list(chosen), dict(zip(choices, chosen, strict=True)).get(node))
+            for chosen in product(*choices.values())
+        )
+        return (DRIVER_IGNORED,) if explained else ()
 
     def _outcome(self, made: Any, expected: Mapping[str, list[str]]) -> tuple[Any, Counter[str]]:
         """Return the Pod once the scheduler decided, and the reasons why not; a wrong one gets time to be put right."""
@@ -372,6 +385,13 @@ class Scenario:
                 sorted({*drifts.values()})
             )
         return "", ()
+
+
+def _is_that(node: str, reasons: Counter[str], expected: list[list[str]], of_node: list[str] | None) -> bool:
+    """Whether what the scheduler did is what was expected: bound where nothing stood against it, or pending for these reasons."""
+    if node:
+        return not of_node
+    return all(expected) and Counter(reason for each in expected for reason in each) == reasons
 
 
 def _reasons(pod: Any) -> Counter[str]:

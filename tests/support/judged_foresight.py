@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import product
 from typing import Any, Final
 
 from cluster_watch import World
@@ -31,6 +32,13 @@ class Foresight:
 
     def foresee(self, node: str, pod: Any, asked: list[Ask]) -> list[str]:
         """Return why the Pod would not fit on a node, as the ledger has it; nothing where it fits."""
+        return self._look(node, pod, asked)[0]
+
+    def ignoring_drivers(self, node: str, pod: Any, asked: list[Ask]) -> list[list[str]]:
+        """Return what the reasons would be where some devices, or all, are taken for those of their names of another driver."""
+        return self._look(node, pod, asked)[1:]
+
+    def _look(self, node: str, pod: Any, asked: list[Ask]) -> list[list[str]]:
         world = self._world
         run = world.run(node)
         free = run.free("recorded")
@@ -38,22 +46,53 @@ class Foresight:
         plain = _difference(run, world.supposing(node, ("pods", _without_claims(bound))), "recorded")
         short = [name for name, amount in plain.items() if amount > 0 and amount > free.get(name, 0)]
         if short:
-            return [f"Insufficient {name}" for name in short]
+            return [[f"Insufficient {name}" for name in short]]
         if not asked:
-            return []
+            return [[]]
         for ask in asked:
             told = self._of_standing(node, ask)
             if told:
-                return [told]
+                return [[told]]
         allocated = self._allocate(node, run, pod, asked)
         if allocated is None:
-            return [NO_DEVICE]
+            return [[NO_DEVICE]]
         claims, bound = allocated
         supposed = world.supposing(node, *(("resourceclaims", claim) for claim in claims), ("pods", bound))
         demand = _difference(run, supposed, "derived")
-        if not _adds(run, supposed):
-            return []
-        return [f"Insufficient {name}" for name, amount in demand.items() if amount > free.get(name, 0)]
+        shifts = self._shifts(node, run, claims)
+        # without any claim that adds something the scheduler does not look again
+        own = _short(demand, free) if _adds(run, supposed) else []
+        return [own, *(_short(demand + shift, free) for shift in shifts)]
+
+    def _shifts(self, node: str, run: Run, claims: list[Any]) -> list[Amounts]:
+        """Return by how much the demand is another where devices are taken for those of their names of another driver."""
+        each: list[list[Amounts]] = []
+        for claim in claims:
+            for result in claim["status"]["allocation"]["devices"]["results"]:
+                mine = self._takes(result["driver"], result["device"])
+                others = [
+                    self._takes(kind.driver, result["device"]) - mine
+                    for kind in self._kinds.values()
+                    if kind.driver != result["driver"]
+                    and ("devices", f"device/dra:{kind.driver}/{node}/{result['device']}") in run.entries
+                ]
+                each.append([Amounts(), *others])
+        return [sum(chosen, Amounts()) for chosen in product(*each)][1:]
+
+    def _takes(self, driver: str, name: str) -> Amounts:
+        """Return what a device takes by its mapping, in the shape of 1.36 and without capacities."""
+        devices = [
+            device for kind in self._kinds.values() if kind.driver == driver for device in kind.devices
+        ]
+        (found,) = [device for device in devices if device["name"] == name] or [{}]
+        mappings = found.get("nodeAllocatableResourceMappings", {})
+        return Amounts(
+            {
+                resource: units(said["allocationMultiplier"])
+                for resource, said in mappings.items()
+                if "capacityKey" not in said
+            }
+        )
 
     def _of_standing(self, node: str, ask: Ask) -> str:
         """Return why a claim that is allocated already cannot be used on a node, "" where it can."""
@@ -187,9 +226,22 @@ def _without_claims(pod: Any) -> Any:
     return pod | {"spec": {key: value for key, value in pod["spec"].items() if key != "resourceClaims"}}
 
 
-def _difference(before: Run, after: Run, by: str) -> dict[str, Fraction]:
-    asked, had = after.requested(by), before.requested(by)
-    return {name: asked.get(name, Fraction(0)) - had.get(name, 0) for name in {*asked, *had}}
+class Amounts(dict[str, Fraction]):
+    """Units by resource, which can be added and taken away."""
+
+    def __add__(self, other: Mapping[str, Fraction]) -> Amounts:
+        return Amounts({name: self.get(name, Fraction(0)) + other.get(name, 0) for name in {*self, *other}})
+
+    def __sub__(self, other: Mapping[str, Fraction]) -> Amounts:
+        return Amounts({name: self.get(name, Fraction(0)) - other.get(name, 0) for name in {*self, *other}})
+
+
+def _difference(before: Run, after: Run, by: str) -> Amounts:
+    return Amounts(after.requested(by)) - before.requested(by)
+
+
+def _short(demand: Mapping[str, Fraction], free: Mapping[str, Fraction]) -> list[str]:
+    return [f"Insufficient {name}" for name, amount in demand.items() if amount > free.get(name, 0)]
 
 
 def _adds(before: Run, after: Run) -> bool:

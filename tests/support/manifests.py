@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,11 @@ def apply(api: Api, *names: str) -> None:
     """Make the objects of these files; those that are there stay."""
     for name in names:
         for obj in read(name):
-            with suppress(ApiError):
+            try:
                 api.create(_collection(obj), obj)
+            except ApiError as error:
+                if error.status != 409:
+                    raise
 
 
 def _collection(obj: dict[str, Any]) -> str:

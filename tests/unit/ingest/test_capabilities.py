@@ -83,7 +83,8 @@ def test_of_the_versions_that_are_served_the_best_is_named(served, rules, wanted
 
 
 @pytest.mark.parametrize(
-    ("gate", "declared", "state"), [(True, 2, "ok"), (True, 1, "off"), (False, 1, "ok"), (None, 0, "ok")]
+    ("gate", "declared", "state"),
+    [(True, 2, "ok"), (True, 1, "off"), (False, 1, "ok"), (None, 0, "unknown"), (None, 2, "ok")],
 )
 def test_kubelets_that_do_not_declare_the_feature_are_counted_where_the_gate_is_on(gate, declared, state):
     nodes = [{"status": {"declaredFeatures": ["DRANodeAllocatableResources"]}}] * declared
@@ -91,6 +92,10 @@ def test_kubelets_that_do_not_declare_the_feature_are_counted_where_the_gate_is_
     gates = None if gate is None else {"DRANodeAllocatableResources": gate}
     found = judge_nodes(nodes, gates, more=False)
     assert (found.state, found.found[:6]) == (state, f"{declared} of 2")
+
+
+def test_nodes_that_could_not_be_listed_are_unknown():
+    assert judge_nodes(None, {"DRANodeAllocatableResources": True}).state == "unknown"
 
 
 def test_what_is_needed_and_denied_failed_and_what_is_allowed_and_not_needed_is_excess():
