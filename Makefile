@@ -185,7 +185,7 @@ control-plane: ## build etcd, kube-apiserver, -scheduler and -controller-manager
 
 .PHONY: test-cluster
 test-cluster: $(WHEEL_STAMP) control-plane ## run the tests against a real control plane of both versions
-	$(BIN)/pytest -m cluster $(PARALLEL)
+	$(BIN)/pytest -m cluster -n 3 --dist worksteal
 
 .PHONY: judge
 judge: $(WHEEL_STAMP) control-plane ## let the real scheduler judge the ledger, and write the report; ARGS="--decisions 2000 --seed 1"

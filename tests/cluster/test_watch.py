@@ -320,7 +320,8 @@ def test_w6_a_quiet_resource_goes_on_by_the_bookmarks_of_the_server(some, tmp_pa
     plane, path = some
 
     async def scene():
-        async with watching(plane, tmp_path, resources=("resourceslices", "pods")) as (live, _):
+        resources = ("resourceslices", "pods")
+        async with watching(plane, tmp_path, resources=resources, idle_ms=180_000) as (live, _):
             before = live.watch.status()["resourceslices"].version
             plane.admin.create(path, pod("e", NODE))
             await live.until(lambda: live.watch.status()["resourceslices"].version > before, 150)

@@ -303,8 +303,6 @@ class ControlPlane:
             "--name=default", f"--data-dir={self.folder / 'etcd'}", f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}", "--unsafe-no-fsync", "--log-level=warn",
-            # as Kubernetes advises, so that bookmarks move on where nothing happens
-            "--watch-progress-notify-interval=5s",
         ]  # fmt: skip
 
     def _apiserver(
