@@ -9,6 +9,7 @@ from http.client import HTTPException
 
 import manifests
 import pytest
+from cli import run
 from cluster_objects import make_namespace, pod, pods_there, told_of
 from control_plane import ApiError, ControlPlane
 from kubelets import Kubelet, mapping
@@ -46,6 +47,14 @@ async def watching(plane, folder, **more):
         async with following(Behind(plane, proxy), folder, **more) as live:
             await live.until(lambda: live.state() == "watching")
             yield live, proxy
+
+
+def token_of_ingest(plane, folder):
+    """Return the file with a token of the account that ``ingest`` runs as."""
+    manifests.apply(plane.admin, "rbac/ingest.yaml")
+    token = folder / "token"
+    token.write_text(plane.token("sickbay", "sickbay-ingest"), encoding="utf-8")
+    return token
 
 
 async def agree(live, plane, timeout_s=40):
@@ -171,11 +180,49 @@ def test_a_restart_of_what_is_watched_loses_nothing_and_tells_nothing_twice(brok
     asyncio.run(scene())
 
 
+def test_w17_a_name_that_is_used_again_while_nobody_looks_is_another_pod(some, tmp_path):
+    plane, path = some
+
+    async def scene():
+        async with watching(plane, tmp_path) as (live, proxy):
+            await agree(live, plane)
+            (old,) = [uid for uid, name in told_of(live.facts).items() if name == "a"]
+            proxy.cut(refuse=True)
+            plane.admin.delete(f"{path}/a", gracePeriodSeconds=0)
+            made = plane.admin.create(path, pod("a", NODE))
+            proxy.heal()
+            await agree(live, plane)
+            assert [fact.pod_uid for fact in live.of(PodGone)] == [old]
+            assert told_of(live.facts)[made["metadata"]["uid"]] == "a"
+
+    asyncio.run(scene())
+
+
+def test_w19_an_api_that_is_not_served_is_said_to_be_missing_and_the_rest_goes_on(tmp_path):
+    versions = tuple(f"resource.k8s.io/{version}=false" for version in ("v1", "v1beta1", "v1beta2"))
+    with ControlPlane(
+        "1.36", runtime_config=versions, components=("etcd", "kube-apiserver"),
+        gates={"DRADeviceTaintRules": False},
+    ) as plane:  # fmt: skip
+        _, path = _fill(plane)
+
+        async def scene():
+            async with watching(plane, tmp_path, resources=RESOURCES) as (live, _):
+                await live.until(lambda: live.state("resourceslices") == "unavailable")
+                assert "404" in live.watch.status()["resourceclaims"].reason
+                plane.admin.delete(f"{path}/b", gracePeriodSeconds=0)
+                await agree(live, plane)
+
+        asyncio.run(scene())
+        done = run("doctor", "--kubeconfig", plane.kubeconfig(tmp_path / "doctor"), "--output", "json")
+        assert done.code == 0, done.err
+        found = {row["name"]: row["state"] for row in done.json_lines() if row["what"] == "api"}
+        assert found == {"resource.k8s.io": "off", "devicetaintrules": "off"}
+
+
 def test_w18_a_right_that_is_taken_away_is_no_empty_cluster(some, tmp_path):
     plane, path = some
-    manifests.apply(plane.admin, "rbac/ingest.yaml")
-    token = tmp_path / "token"
-    token.write_text(plane.token("sickbay", "sickbay-ingest"), encoding="utf-8")
+    token = token_of_ingest(plane, tmp_path)
     binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
     async def scene():
@@ -200,9 +247,7 @@ def test_w18_a_right_that_is_taken_away_is_no_empty_cluster(some, tmp_path):
 
 def test_i16_a_token_that_is_worth_nothing_any_more_is_read_anew(some, tmp_path):
     plane, path = some
-    manifests.apply(plane.admin, "rbac/ingest.yaml")
-    token = tmp_path / "token"
-    token.write_text(plane.token("sickbay", "sickbay-ingest"), encoding="utf-8")
+    token = token_of_ingest(plane, tmp_path)
     account = "/api/v1/namespaces/sickbay/serviceaccounts"
 
     async def scene():
