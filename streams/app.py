@@ -313,15 +313,37 @@ class LiveWorker:
             await self.worker.tell_progress()
 
     async def _unstuck(self) -> None:
-        """Read partitions again that have more and stand still."""
-        stalls = Stalls()
+        """Read partitions again that have more and stand still, of facts and, in a recovery, of state."""
+        stalls, recoveries = Stalls(), Stalls()
         while True:
             await asyncio.sleep(STALLED_S / 5)
+            for partition, offset in recoveries.found(self._unrecovered(), time.monotonic()).items():
+                log.warning("the state of partition %d stands still at %d and has more", partition, offset)
+                with suppress(KafkaError, TimeoutError):
+                    async with asyncio.timeout(STALLED_S):
+                        tp = TP(self._topics.state, partition)
+                        await self.app.consumer.seek_wait({tp: max(offset, 0)})
             stalled = stalls.found(await self.spans(), time.monotonic()) if self.is_ready else {}
             for partition, position in stalled.items():
                 log.warning("partition %d stands still at %d and has more", partition, position)
                 with suppress(KafkaError):  # the group may have taken it back
                     await self._outlet.rewind(partition, position)
+
+    def _unrecovered(self) -> dict[int, tuple[int, int]]:
+        """Return partition to the offset that its recovery is at and the one that it goes to; nothing once records are taken.
+
+        What Faust fetched before it let the flow go on it drops, after the seek that a recovery begins with; then it waits for
+        what it had.
+        """
+        if self.is_ready:
+            return {}
+        recovery = self._recovery
+        found = {}
+        for tp in recovery.active_tps:
+            offset, end = recovery.active_offsets.get(tp), recovery.active_highwaters.get(tp)
+            if end is not None:
+                found[tp.partition] = (-1 if offset is None else offset, end)
+        return found
 
     async def _crashed(self) -> None:
         """Raise what Faust itself died of."""

@@ -56,6 +56,45 @@ def test_of_facts_and_of_state_no_record_is_dropped_as_one_that_was_read(topic, 
     assert asyncio.run(run()) == read
 
 
+def test_a_recovery_that_stands_still_is_read_again_from_where_it_is(monkeypatch):
+    """Faust drops what it fetched before the flow goes on, and then waits for it until the limit of the recovery."""
+    monkeypatch.setattr("streams.app.STALLED_S", 0.05)
+    sought = []
+
+    async def run():
+        settings = KafkaSettings(bootstrap="localhost:9092", security="plaintext")
+        worker = LiveWorker(settings, Counts())
+        stuck, begun, done = (TP(settings.topics.state, partition) for partition in range(3))
+        recovery = worker.app.tables.recovery
+        recovery.active_tps.update((stuck, begun, done))
+        recovery.active_highwaters.update({stuck: 4, begun: 9, done: 7})
+        recovery.active_offsets.update({stuck: -1, begun: 5, done: 7})
+
+        enough = asyncio.Event()
+
+        async def seek_wait(offsets):
+            sought.append(dict(offsets))
+            if len(sought) > 7:
+                enough.set()
+            if len(sought) > 5:
+                raise KafkaConnectionError
+
+        worker.app.consumer.seek_wait = seek_wait
+        task = asyncio.create_task(worker._unstuck())
+        async with asyncio.timeout(10):
+            await enough.wait()
+        recovery.completed.set()
+        await asyncio.sleep(0.2)
+        told = len(sought)
+        await asyncio.sleep(0.2)
+        task.cancel()
+        assert len(sought) == told
+        return stuck, begun
+
+    stuck, begun = asyncio.run(run())
+    assert {tuple(offsets.items()) for offsets in sought} == {((stuck, 0),), ((begun, 5),)}
+
+
 def spans(answer):
     """Return what a worker says before and after the group's offset is known, of a broker that answers so."""
 
