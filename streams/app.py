@@ -266,7 +266,8 @@ class LiveWorker:
 
         A stop writes a snapshot of every partition and commits, so the next start has nothing to fold again.
         """
-        tasks: list[asyncio.Future[Any]] = []
+        # a start waits for its recovery, which may stand still as any other
+        tasks: list[asyncio.Future[Any]] = [asyncio.create_task(self._unstuck())]
         try:
             try:
                 async with asyncio.timeout(RECOVERY_TIMEOUT_S):
@@ -275,11 +276,10 @@ class LiveWorker:
                 raise ServiceError(f"the worker cannot start: {error!r}; is Kafka up?") from error
             # the states are millions of objects that live on: looking through all of them again and again stops the heartbeats
             gc.set_threshold(_GC_YOUNG, 50, 1_000)
-            tasks = [
+            tasks += [
                 asyncio.ensure_future(stop()),
                 asyncio.create_task(self._crashed()),
                 asyncio.create_task(self._progress()),
-                asyncio.create_task(self._unstuck()),
                 asyncio.create_task(self._recovered()),
             ]
             await asyncio.wait([*tasks, self._failed], return_when=asyncio.FIRST_COMPLETED)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import sys
 import time
+from pathlib import Path
 
 import facts_of as f
 import msgspec
@@ -339,3 +341,21 @@ def test_a_worker_without_topics_ends_with_what_to_do(kafka_settings, tmp_path):
     done = run(kafka_settings, "work", check=False)
     assert done.returncode == 7
     assert "sickbay topics apply" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_recovery_that_lost_what_it_read_reads_it_again(kafka_settings, installed, tmp_path):
+    """Without that it waits until the limit of a recovery ends the process."""
+    feed(installed.driver, history(200))
+    installed.send()
+    arguments = ("work", "--snapshot-every-ms", "500", "--log-format", "text")
+    with Process(kafka_settings, tmp_path, "first", *arguments) as first:
+        eventually(lambda: is_level(kafka_settings), "an answer to every record", processes=[first])
+        assert first.stop() == 0
+    everybody(installed.driver, T0 + 400_000)
+    installed.send()
+    program = (sys.executable, Path(__file__).parents[1] / "support" / "lossy_work.py")
+    with Process(kafka_settings, tmp_path, "lossy", *arguments, program=program) as lossy:
+        eventually(lambda: is_level(kafka_settings), "an answer to every record", processes=[lossy])
+        assert "stands still" in lossy.log
+        assert lossy.stop() == 0

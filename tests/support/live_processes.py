@@ -47,8 +47,9 @@ def run(settings, *arguments, check=True, **more):
 class Process:
     """One long-running command, with its log in a file; used as a context manager it is killed at the end."""
 
-    def __init__(self, settings, log_dir, name, *arguments, **more):
+    def __init__(self, settings, log_dir, name, *arguments, program=(SICKBAY,), **more):
         self._settings, self._arguments, self._more = settings, arguments, more
+        self._program = program
         self._log = Path(log_dir) / f"{name}.log"
         self.name = name
         self.process = None
@@ -60,7 +61,7 @@ class Process:
         with self._log.open("ab") as log:
             self._log_begins = self._log.stat().st_size
             self.process = subprocess.Popen(
-                [SICKBAY, *self._arguments],
+                [*self._program, *self._arguments],
                 env=environment(self._settings, **(self._more | more)),
                 stdout=log,
                 stderr=log,
