@@ -143,7 +143,7 @@ LEDGER_MUTANTS: Final = (
     ),
     Mutant(
         "a status that is not understood holds nobody",
-        "streams/ledger/claims.py",
+        "streams/ledger/pod.py",
         '    return entry.shape == "unknown" or bool(entry.unknown_fields)',
         "    return False",
         (f"{CASES}test_c46_what_is_not_understood_whole_holds_the_node_and_is_never_zero_in_silence",),

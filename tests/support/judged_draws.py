@@ -137,8 +137,8 @@ def draw_pod(
             container["resources"].setdefault("claims", []).append({"name": ask.name})
     if draw.random() < 0.15:
         spec["runtimeClassName"] = "sandboxed"
-    if draw.random() < 0.15:
-        # enough for all that the Pod and its claims ask: less is refused before any node is looked at
+    if draw.random() < 0.15 and not any(ask.kind.startswith("part") for ask in asked):
+        # enough for all that the Pod and its claims ask, and of hugepages what its containers do: less is refused on every node
         total = {
             name: sum(units(each["resources"]["requests"].get(name, "0")) for each in containers + inits)
             for name in ("cpu", "memory")

@@ -49,10 +49,13 @@ class Foresight:
             return [[f"Insufficient {name}" for name in short]]
         if not asked:
             return [[]]
-        for ask in asked:
-            told = self._of_standing(node, ask)
-            if told:
-                return [[told]]
+        told = {ask.name: self._of_standing(node, ask) for ask in asked}
+        if ELSEWHERE in told.values():
+            # said last: first the scheduler looks for devices for the other claims
+            rest = [ask for ask in asked if told[ask.name] != ELSEWHERE]
+            return [(self._look(node, pod, rest)[0] if rest else []) or [ELSEWHERE]]
+        if SHARED in told.values():
+            return [[SHARED]]
         allocated = self._allocate(node, run, pod, asked)
         if allocated is None:
             return [[NO_DEVICE]]
