@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Connection, inspect, select, text
 
 from projections import roles
-from projections.database import migrating, open_engine
+from projections.database import migrating, open_engine, reading
 from projections.places import place_of
 from projections.postgresql import SCHEMA, is_postgresql
 from projections.tables import event_log
@@ -121,6 +121,17 @@ def upgrade(
             " new store to have it"
         )
     return before
+
+
+def check(place: str | os.PathLike[str]) -> None:
+    """Return when the store can be reached and has this build's schema, with events in it or not. Raises StoreError."""
+    place = place_of(place)
+    engine = open_engine(place, read_only=True)
+    try:
+        with reading(engine, place) as connection:
+            require_head(connection, place)
+    finally:
+        engine.dispose()
 
 
 def _holds_events(connection: Connection) -> bool:

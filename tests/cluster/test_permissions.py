@@ -131,3 +131,7 @@ def test_the_doctor_of_an_administrator_says_what_to_take_away_and_of_a_stranger
     assert {finding.state for finding in found if finding.what == "permission"} == {"failed"}
     assert {finding.state for finding in found if finding.what == "gate"} == {"unknown"}
     assert run("doctor", "--kubeconfig", stranger).code == 7
+
+
+def test_where_only_the_store_is_missing_the_doctor_says_so_by_its_code(plane, account, tmp_path):
+    assert run("doctor", "--kubeconfig", account, "--db", str(tmp_path / "none.db")).code == 5

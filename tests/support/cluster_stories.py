@@ -67,7 +67,6 @@ class Story:
         self.pods = ""
         self._stopped = threading.Event()
         self._heart = threading.Thread(target=self._beat, daemon=True)
-        self._quiet: set[str] = set()
 
     def begin(self) -> None:
         """Register the nodes, publish the devices and start the heartbeats."""
@@ -95,13 +94,12 @@ class Story:
 
     def _beat(self) -> None:
         while not self._stopped.wait(5):
-            for name, kubelet in self.kubelets.items():
-                if name not in self._quiet:
-                    # the API server may be restarting
-                    with suppress(ApiError, OSError, http.client.HTTPException):
-                        kubelet.renew()
+            for kubelet in self.kubelets.values():
+                # the API server may be restarting
+                with suppress(ApiError, OSError, http.client.HTTPException):
+                    kubelet.renew()
 
-    def publish(self, node: str = "", *, mapped: bool = True, taints: Sequence[dict[str, Any]] = ()) -> None:
+    def publish(self, node: str = "", *, taints: Sequence[dict[str, Any]] = ()) -> None:
         """Publish the GPUs of a node, of all without it; ``taints`` are those of the second."""
         for name in [node] if node else NODES:
             devices = []
@@ -110,9 +108,7 @@ class Story:
                     "name": f"gpu-{number}",
                     "attributes": {"numaNode": {"int": number // 2}, "model": {"string": "H100"}},
                     "capacity": {"memory": {"value": "80Gi"}},
-                }
-                if mapped:
-                    device |= mapping(self.plane.version, per_device={"cpu": "4", "memory": "16Gi"})
+                } | mapping(self.plane.version, per_device={"cpu": "4", "memory": "16Gi"})
                 if taints and number == 1:
                     device["taints"] = list(taints)
                 devices.append(device)

@@ -138,15 +138,6 @@ class Api:
         """Return the objects of a list."""
         return self.get(path, **query)["items"]
 
-    def exists(self, path: str) -> bool:
-        try:
-            self.get(path)
-        except ApiError as error:
-            if error.status == 404:
-                return False
-            raise
-        return True
-
 
 #: The kernel ends a process with the thread that started it, so one that stays starts them all.
 _starter: Final = ThreadPoolExecutor(1, "control-plane")
@@ -284,13 +275,12 @@ class ControlPlane:
                 f"no control plane of {version} in .cache: `make control-plane` builds it (it needs Go 1.26)"
             )
         self.version = version
+        chosen = GATES[version] | dict(gates or {})
         flags = {
             "etcd": self._etcd(),
-            "kube-apiserver": self._apiserver(
-                version, GATES[version] | dict(gates or {}), runtime_config or RUNTIME_CONFIG[version]
-            ),
-            "kube-controller-manager": self._controllers(GATES[version] | dict(gates or {})),
-            "kube-scheduler": self._scheduler(GATES[version] | dict(gates or {})),
+            "kube-apiserver": self._apiserver(chosen, runtime_config or RUNTIME_CONFIG[version]),
+            "kube-controller-manager": self._controllers(chosen),
+            "kube-scheduler": self._scheduler(chosen),
         }
         for name in self._components:
             self.parts[name] = Part(
@@ -305,9 +295,7 @@ class ControlPlane:
             f"--initial-cluster=default={peer}", "--unsafe-no-fsync", "--log-level=warn",
         ]  # fmt: skip
 
-    def _apiserver(
-        self, _version: str, gates: Mapping[str, bool], runtime_config: Sequence[str]
-    ) -> list[str]:
+    def _apiserver(self, gates: Mapping[str, bool], runtime_config: Sequence[str]) -> list[str]:
         certificate, key = self.certificates.server
         _, tokens = self.certificates.tokens
         return [

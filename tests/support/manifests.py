@@ -9,7 +9,6 @@ import yaml
 from control_plane import Api, ApiError
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-_PLURALS = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
 _CLUSTER = {"Namespace", "ClusterRole", "ClusterRoleBinding"}
 
 
@@ -33,4 +32,4 @@ def _collection(obj: dict[str, Any]) -> str:
     group, _, version = obj["apiVersion"].rpartition("/")
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"
     namespace = "" if obj["kind"] in _CLUSTER else f"/namespaces/{obj['metadata']['namespace']}"
-    return f"{root}{namespace}/{_PLURALS.get(obj['kind'], obj['kind'].lower() + 's')}"
+    return f"{root}{namespace}/{obj['kind'].lower()}s"
