@@ -14,7 +14,7 @@ PYTHON ?= python3
 UV_VERSION := 0.13.9
 # Two processes share the tests; a test that starts servers waits more than it computes. PARALLEL= runs them one by one.
 PARALLEL ?= -n 2 --dist worksteal
-PACKAGES := sickbay ingest streams projections migrations
+PACKAGES := sickbay ingest streams projections responders migrations
 
 CACHE := $(CURDIR)/.cache
 BIN := $(CURDIR)/.venv/bin

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ingest.apistatus import read_status, told
 from ingest.capabilities import (
     EXCESS,
     NEEDED,
@@ -18,8 +17,9 @@ from ingest.capabilities import (
     judge_version,
     read_gates,
 )
-from ingest.client import ApiClient, UnreachableError
-from ingest.lease_api import NAME_DEFAULT
+from sickbay.cluster.apistatus import read_status, told
+from sickbay.cluster.client import ApiClient, UnreachableError
+from sickbay.cluster.lease_api import NAME_DEFAULT
 from sickbay.errors import ServiceError
 
 #: Metrics of a large API server are tens of megabytes.

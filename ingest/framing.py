@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from sickbay.cluster.wire import decode_json
+
 #: Longest line: a Pod with 250 containers that each report on 128 devices fits (W15).
 LINE_BYTES_MAX: Final = 8 << 20
 
@@ -44,21 +46,6 @@ class Unusable(msgspec.Struct, frozen=True, gc=False):
 def unusable(reason: str, data: bytes | bytearray | memoryview) -> Unusable:
     """Return what is kept of bytes that cannot be used."""
     return Unusable(reason, len(data), sha256(data).hexdigest())
-
-
-def decode_json(data: bytes | bytearray | memoryview) -> Any:
-    """Decode strict JSON in strict UTF-8; NaN, infinities and lone surrogates are no JSON.
-
-    Raises ValueError, saying what is wrong, for anything else.
-    """
-    try:
-        return msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise ValueError(str(error)) from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
 
 
 class Framer:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from ingest.framing import decode_json
 from ingest.observe.fields import read_resource_version
+from sickbay.cluster.wire import decode_json
 from sickbay.errors import ObjectError
 
 #: Turns an object into the part of it that is kept.

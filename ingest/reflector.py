@@ -12,11 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
-from ingest.apistatus import is_gone, is_store_read_error, is_too_large, read_status, retry_after_ms, told
 from ingest.frames import FrameType
-from ingest.framing import Framer, Unusable, WatchEvent, decode_json, unusable
+from ingest.framing import Framer, Unusable, WatchEvent, unusable
 from ingest.listing import InitialEvents, Keep, Pages, ends_initial_events, version_of
 from ingest.steps import Draw, FetchPage, Heard, OpenWatch, Output, Query, State, Step, Timing, Wait
+from sickbay.cluster.apistatus import (
+    is_gone,
+    is_store_read_error,
+    is_too_large,
+    read_status,
+    retry_after_ms,
+    told,
+)
+from sickbay.cluster.wire import decode_json
 
 _OBJECT_TYPES: Final[dict[str, FrameType]] = {
     "ADDED": "ADDED",

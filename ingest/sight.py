@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ingest.frames import Frame
-from ingest.ticker import Heard, Item, Times, is_honest
+from ingest.ticker import Heard, Item, is_honest
 from ingest.watching import Status
+from sickbay.clock import Times
 
 #: What a cluster may not serve; the rest is in every one, and not to be found is then a fault on the way.
 _OPTIONAL: Final = ("resourceslices", "resourceclaims")

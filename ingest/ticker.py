@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from ingest.frames import FactFrame, Frame, Parked
+from sickbay.clock import Times
 from sickbay.facts import Tick
 
 #: Live: twice within the shortest time that anything waits for, and well inside a Lease.
@@ -50,18 +51,6 @@ class Beat(NamedTuple):
 
 #: What an ingester goes through, one after the other.
 Item: TypeAlias = Frame | FactFrame | Parked | Beat
-
-
-class Times(Protocol):
-    """The clock of a live process."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since the Unix epoch, UTC; never goes back."""
-        ...
-
-    def monotonic_ms(self) -> int:
-        """Milliseconds for durations."""
-        ...
 
 
 def is_honest(watches: Sequence[Heard], now_ms: int) -> bool:

@@ -17,14 +17,14 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from ingest.client import READ_S, ApiClient, BodyTooLargeError, Stream, UnreachableError
 from ingest.frames import RESOURCES, Frame, Parked
-from ingest.framing import decode_json
 from ingest.listing import LIST_BYTES_MAX
 from ingest.pruning import prune
 from ingest.reflector import Reflector
 from ingest.steps import Draw, FetchPage, Heard, OpenWatch, Output, Timing, Wait
 from sickbay.clock import Clock, SystemClock
+from sickbay.cluster.client import READ_S, ApiClient, BodyTooLargeError, Stream, UnreachableError
+from sickbay.cluster.wire import decode_json
 from sickbay.errors import ServiceError
 
 _log: Final = logging.getLogger(__name__)

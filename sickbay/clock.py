@@ -17,6 +17,18 @@ class Clock(Protocol):
         ...
 
 
+class Times(Protocol):
+    """The clock of a live process."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch, UTC; never goes back."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds for durations."""
+        ...
+
+
 class SystemClock:
     """The machine's own clock."""
 

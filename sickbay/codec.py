@@ -22,6 +22,7 @@ UPCASTERS: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]
     # version 2 added fields whose absence says what their defaults say
     ("claim_observed", 1): lambda payload: payload,
     ("claims_gate_requested", 1): lambda payload: payload,
+    ("move_reported", 1): lambda payload: payload,
     ("pod_observed", 1): lambda payload: payload,
 }
 

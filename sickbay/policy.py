@@ -86,6 +86,9 @@ class ReturnPolicy(_Section, frozen=True, kw_only=True):
     #: Observation when the device came back with a plugin, kubelet or driver restart, which resets health without any test
     #: (NVIDIA/k8s-device-plugin#111).
     observation_after_restart_ms: DurationMs = 14_400_000
+    #: Share of the observation after which new work comes again. Half: what passed a probe and a canary may still fail, and a
+    #: device that nobody uses says nothing of its health, so the rest is observed in use. 100 for drivers that publish health.
+    ramp_after_percent: Percent = 50
 
 
 class NodeIncidentPolicy(_Section, frozen=True, kw_only=True):
@@ -127,6 +130,90 @@ class MovePolicy(_Section, frozen=True, kw_only=True):
     attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
     #: Moves at once on a node, so that a node's storage and network keep serving what stays.
     per_node: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    #: Moves at once in the cluster: five workloads that start again at one time are a load that storage takes.
+    cluster: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 5
+    #: Evictions an hour in the cluster: more than sixty is no repair but an outage of our own making.
+    cluster_per_hour: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 60
+    #: A mover that finds the cluster's limits reached gives its lease back, and asks again after a minute.
+    defer_ms: Annotated[int, msgspec.Meta(ge=1_000, le=_YEAR_MS)] = 60_000
+    #: Priority of the tenants, by namespace: among the moves of a node that wait, the highest goes first, then the Pod's own
+    #: priority. A namespace that is not named has 0.
+    tenant_priority: dict[str, int] = {}
+    #: How long one hook of a workload may take; a checkpoint of a large model writes for minutes.
+    hook_timeout_ms: DurationMs = 300_000
+    #: How long a replacement may take to be ready on a fit device, image and start included.
+    replacement_timeout_ms: DurationMs = 600_000
+
+
+#: ``off``: nothing is done. ``observe``: what would be done is shown and has no effect. ``enforce``: it has its effect.
+Effect: TypeAlias = Literal["off", "observe", "enforce"]
+NodeClass: TypeAlias = Literal["canary", "stable"]
+
+
+class ExclusionRule(_Section, frozen=True, kw_only=True):
+    """What is done about the devices of some drivers or node classes. An empty selector selects all; the first match counts."""
+
+    driver: str = ""
+    #: As ``ledger.canary_label`` tells it.
+    node_class: Literal["canary", "stable", ""] = ""
+    #: ``evict`` is ``enforce`` for restricted devices and while a breaker is open, and ends the Pods on the device otherwise.
+    mode: Literal["off", "observe", "enforce", "evict"]
+
+
+class ExclusionPolicy(_Section, frozen=True, kw_only=True):
+    """Device taints: what keeps new work off a DRA device."""
+
+    #: Observe: the taint has the effect None, which Kubernetes takes as a dry run (KEP-5055).
+    mode: Literal["off", "observe", "enforce", "evict"] = "observe"
+    rules: tuple[ExclusionRule, ...] = ()
+    #: Taint rules in the cluster: every scheduler and every claim reads all of them.
+    rules_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 200
+    #: Taint rules made in one minute: a rack that fails at once is taken in, a fleet is not.
+    per_minute: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 60
+    #: Repairs of one rule that somebody else changed, in an hour; then a person is asked (A15 of the fault catalogue).
+    repairs_per_hour: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 3
+    #: A rule is read back once more after ten seconds: the scheduler may have been at work when it came (KEP-5055).
+    confirm_after_ms: DurationMs = 10_000
+
+
+class ExtenderRule(_Section, frozen=True, kw_only=True):
+    """What the scheduler extender does on some node classes or for some resources. The first match counts."""
+
+    #: A device-plugin resource or a DRA driver; empty for all.
+    driver: str = ""
+    node_class: Literal["canary", "stable", ""] = ""
+    mode: Effect
+
+
+class ExtenderPolicy(_Section, frozen=True, kw_only=True):
+    """The scheduler extender: what removes nodes for device plugins, holds and exact amounts."""
+
+    #: Observe: what would be removed is counted and logged, and every node passes.
+    mode: Effect = "observe"
+    rules: tuple[ExtenderRule, ...] = ()
+    #: What is answered while the extender cannot know: ``open`` lets every node pass, ``closed`` none that asks for something of ours.
+    when_stale: Literal["open", "closed"] = "open"
+    #: Its view is stale when it is this far behind: six ticks and a rebalance.
+    stale_after_ms: DurationMs = 60_000
+
+
+class AlertPolicy(_Section, frozen=True, kw_only=True):
+    """Who is told, and how often."""
+
+    #: What has one cause comes within so long: a breaker opens at the tick after the storm.
+    group_wait_ms: DurationMs = 15_000
+    #: Alertmanager takes an alert that is not repeated for ended (resolve_timeout, five minutes).
+    resend_ms: Annotated[int, msgspec.Meta(ge=1_000, le=_YEAR_MS)] = 60_000
+    #: Whether a suspect device is told: nothing is wrong with it yet, and most are known again within the window.
+    suspects: bool = False
+
+
+class RespondPolicy(_Section, frozen=True, kw_only=True):
+    """What responders do. Observe-only by default: each effect is switched on here, per driver or node class."""
+
+    exclusion: ExclusionPolicy = ExclusionPolicy()
+    extender: ExtenderPolicy = ExtenderPolicy()
+    alerts: AlertPolicy = AlertPolicy()
 
 
 class DriverHealthRule(_Section, frozen=True, kw_only=True):
@@ -225,6 +312,7 @@ class Policy(_Section, frozen=True, kw_only=True):
     driver_health: tuple[DriverHealthRule, ...] = _DRIVER_HEALTH
     reading: ReadingPolicy = ReadingPolicy()
     ledger: LedgerPolicy = LedgerPolicy()
+    respond: RespondPolicy = RespondPolicy()
 
     def canonical(self) -> str:
         """Return the canonical JSON of the whole document, defaults included."""

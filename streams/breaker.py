@@ -14,7 +14,7 @@ import msgspec
 from sickbay.decider import Decider
 from sickbay.decisions import AlertCleared, AlertRaised, BreakerClosed, BreakerOpened, CensusTaken, Decision
 from sickbay.envelope import CLUSTER_STREAM, derived_id
-from sickbay.facts import Fact, PolicyChanged, Tick
+from sickbay.facts import BreakerResetRequested, Fact, PolicyChanged, Tick
 from sickbay.policy import BreakerPolicy, Policy, policy_from_document
 
 #: Scope of the breaker for the whole cluster; a driver's is ``driver:<name>``.
@@ -35,6 +35,10 @@ class BreakerState(msgspec.Struct):
     open: dict[str, int] = {}
     #: Open scope to since when it is below its threshold.
     calm_since: dict[str, int] = {}
+    #: Scope to the newest time at which a person declared it over: what turned adverse up to then counts no more.
+    forgotten: dict[str, int] = {}
+    #: Open scope that a person declared over, to when and to who and why.
+    reset: dict[str, tuple[int, str]] = {}
 
 
 def evolve(state: BreakerState, event: Fact | Decision) -> BreakerState:
@@ -43,7 +47,8 @@ def evolve(state: BreakerState, event: Fact | Decision) -> BreakerState:
         case CensusTaken():
             state.known[event.partition] = event.known
             for scope, device, at_ms, incident in event.adverse:
-                if state.adverse.get(device, ("", -1, ""))[1] <= at_ms:
+                known_ms = state.adverse.get(device, ("", -1, ""))[1]
+                if known_ms <= at_ms and not _is_forgotten(state, scope, at_ms):
                     state.adverse[device] = (scope, at_ms, incident)
             state.now_ms = max(state.now_ms, event.at_ms)
         case Tick():
@@ -52,9 +57,12 @@ def evolve(state: BreakerState, event: Fact | Decision) -> BreakerState:
             state.policy = policy_from_document(event.document).breaker
         case BreakerOpened():
             state.open[event.scope] = event.at_ms
+        case BreakerResetRequested():
+            _forget(state, event)
         case BreakerClosed():
             state.open.pop(event.scope, None)
             state.calm_since.pop(event.scope, None)
+            state.reset.pop(event.scope, None)
         case _:
             return state
     since_ms = state.now_ms - state.policy.window_ms
@@ -66,6 +74,21 @@ def evolve(state: BreakerState, event: Fact | Decision) -> BreakerState:
         else:
             state.calm_since.setdefault(scope, state.now_ms)
     return state
+
+
+def _forget(state: BreakerState, request: BreakerResetRequested) -> None:
+    """Forget what turned adverse in a scope up to a person's word; what turns adverse after it counts anew."""
+    at_ms = request.observed_at_ms
+    state.forgotten[request.scope] = max(at_ms, state.forgotten.get(request.scope, -1))
+    state.adverse = {
+        device: seen for device, seen in state.adverse.items() if not _is_forgotten(state, seen[0], seen[1])
+    }
+    if state.open.get(request.scope, at_ms + 1) <= at_ms:
+        state.reset[request.scope] = (at_ms, f"reset by {request.actor}: {request.reason}")
+
+
+def _is_forgotten(state: BreakerState, driver: str, at_ms: int) -> bool:
+    return at_ms <= max(state.forgotten.get(CLUSTER, -1), state.forgotten.get(f"driver:{driver}", -1))
 
 
 def _count(state: BreakerState, scope: str) -> tuple[int, int, int]:
@@ -112,11 +135,15 @@ def decide(state: BreakerState) -> tuple[Decision, ...]:
             )  # fmt: skip
     for scope, opened_ms in sorted(state.open.items()):
         calm_ms = state.calm_since.get(scope)
-        if calm_ms is not None and state.now_ms - calm_ms >= state.policy.quiet_ms:
+        reset = state.reset.get(scope)
+        if reset is not None or (calm_ms is not None and state.now_ms - calm_ms >= state.policy.quiet_ms):
+            clause, reason = "breaker.quiet_ms", "below the threshold for the whole quiet time"
+            if reset is not None:
+                clause, reason = "breaker_reset_requested", reset[1]
             out.append(
                 BreakerClosed(
-                    node=CLUSTER_STREAM, at_ms=state.now_ms, clause="breaker.quiet_ms",
-                    reason="below the threshold for the whole quiet time", scope=scope, opened_at_ms=opened_ms,
+                    node=CLUSTER_STREAM, at_ms=max(state.now_ms, reset[0] if reset else 0), clause=clause, reason=reason,
+                    scope=scope, opened_at_ms=opened_ms,
                 )
             )  # fmt: skip
             out.append(

@@ -20,7 +20,7 @@ from sickbay.decisions import BreakerClosed, BreakerOpened, CensusTaken, Decisio
 from sickbay.envelope import CLUSTER_STREAM, Envelope, partition_of
 from sickbay.errors import CodecError
 from sickbay.events import Event
-from sickbay.facts import BreakerStateChanged, Fact, PolicyChanged, Tick
+from sickbay.facts import BreakerResetRequested, BreakerStateChanged, Fact, PolicyChanged, Tick
 from sickbay.timestamps import LAST_MS
 from streams.breaker import BREAKER, BreakerState
 from streams.partition import Partition
@@ -180,7 +180,10 @@ class Live:
         if self.breaker is None:
             return
         for event in events:
-            if isinstance(event, CensusTaken | Tick | PolicyChanged | BreakerOpened | BreakerClosed):
+            if isinstance(
+                event,
+                CensusTaken | Tick | PolicyChanged | BreakerResetRequested | BreakerOpened | BreakerClosed,
+            ):
                 self.breaker = BREAKER.evolve(self.breaker, event)
 
     def skip(self, offset: int) -> None:
@@ -202,6 +205,9 @@ class Live:
         if isinstance(event, PolicyChanged) and self.breaker is not None:
             # it decides at the next tick: what it said here would be in nobody's answer
             self.breaker = BREAKER.evolve(self.breaker, event)
+        elif isinstance(event, BreakerResetRequested):
+            if self.breaker is not None:
+                self._tell_breaker([event], event.observed_at_ms, said)
         elif isinstance(event, Tick):
             self._tick(event, said)
 

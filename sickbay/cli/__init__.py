@@ -37,6 +37,8 @@ _COMMANDS = {
     "ingest": "ingesting:ingest",
     "work": "working:work",
     "project": "projecting:project",
+    "respond": "responding:respond",
+    "breaker": "breaking:breaker",
     "run": "embedded:run",
     "parked": "parked:parked",
     "doctor": "doctor:doctor",

@@ -72,8 +72,8 @@ def doctor(
 
 
 async def _cluster(kubeconfig: str | None, context: str | None, lease_namespace: str) -> list[Finding]:
-    from ingest.client import ApiClient
     from ingest.examining import examine
+    from sickbay.cluster.client import ApiClient
 
     try:
         client = await ApiClient.connect(kubeconfig, context)

@@ -25,7 +25,7 @@ from sickbay.decisions import BreakerClosed, BreakerOpened, CensusTaken, Decisio
 from sickbay.envelope import partition_of
 from sickbay.errors import StoreError
 from sickbay.events import Event
-from sickbay.facts import Fact, PolicyChanged, Tick
+from sickbay.facts import BreakerResetRequested, Fact, PolicyChanged, Tick
 from sickbay.operations.failpoints import reach
 from streams.breaker import BREAKER, BreakerState
 
@@ -35,6 +35,7 @@ _ATTEMPTS_MAX: Final = 5
 #: The order in which the breaker hears what has one time.
 _HEARD: Final[dict[type[Event], int]] = {
     PolicyChanged: 0,
+    BreakerResetRequested: 0,
     Tick: 1,
     CensusTaken: 2,
     BreakerOpened: 3,

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ingest.frames import Frame, Parked
 from ingest.ingester import Ingester
-from ingest.leading import Elector
-from ingest.lease_api import ApiLeases
 from ingest.ports import FactLog
 from ingest.recorded import recorded_items
 from ingest.ticker import Beat, Item, live_items
 from sickbay.cli.folding import TICK_MS
+from sickbay.cluster.leading import Elector
+from sickbay.cluster.lease_api import ApiLeases
 from sickbay.operations.health import Check, Told
 from sickbay.operations.http import HOST_DEFAULT, HealthServer
 from sickbay.operations.live_clock import LiveClock, elapsed_ns
@@ -32,7 +32,7 @@ from sickbay.operations.stage_metrics import IngestMetrics
 from sickbay.policy import Policy
 
 if TYPE_CHECKING:
-    from ingest.client import ApiClient
+    from sickbay.cluster.client import ApiClient
 
 Result = TypeVar("Result")
 
@@ -101,7 +101,9 @@ class Feeding:
         async with AsyncExitStack() as stack:
             client: ApiClient | None = None
             if not self._feed.recordings:
-                from ingest.client import ApiClient  # a recording needs none of it, and it takes a second
+                from sickbay.cluster.client import (
+                    ApiClient,  # a recording needs none of it, and it takes a second
+                )
 
                 client = await ApiClient.connect(self._feed.kubeconfig, self._feed.context)
                 stack.push_async_callback(client.close)

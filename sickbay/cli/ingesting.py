@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final
 
 import click
@@ -19,17 +18,13 @@ from sickbay.cli.embedded import (
 )
 from sickbay.cli.feeding import Feed, Feeding
 from sickbay.cli.options import policy_option, read_policy
-from sickbay.cli.processes import process_options, run_logged
+from sickbay.cli.processes import own_namespace, process_options, run_logged
 from sickbay.cli.replaying import EXIT_PARKED
-from sickbay.errors import InputError
 from sickbay.operations.health import Fresh
 from sickbay.operations.logs import LogFormat
 from sickbay.operations.running import Stop
 from sickbay.operations.tracing import setup_tracing
 from sickbay.settings import KafkaSettings, kafka_settings
-
-#: Where a process in a cluster finds its own namespace.
-_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 #: Facts that wait for longer are not on their way: Kafka does not take them.
 _WAITS_MAX_MS: Final = 15_000
@@ -84,7 +79,7 @@ def ingest(
         speed=speed,
         kubeconfig=kubeconfig,
         context=context,
-        lease_namespace=_namespace(lease_namespace) if leader_elect and not recordings else None,
+        lease_namespace=own_namespace(lease_namespace) if leader_elect and not recordings else None,
         http_host=http_host,
         http_port=http_port,
     )
@@ -99,17 +94,6 @@ def ingest(
         output.note(f"parked: {parked} that could not be used; `sickbay parked list` shows them")
         code = EXIT_PARKED
     raise SystemExit(code)
-
-
-def _namespace(given: str | None) -> str:
-    if given is not None:
-        if not given.strip():
-            raise InputError("--lease-namespace is empty; give the namespace of the Lease")
-        return given
-    try:
-        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() or "default"
-    except OSError:
-        return "default"
 
 
 async def _ingest(settings: KafkaSettings, feed: Feed, stop: Stop) -> int:

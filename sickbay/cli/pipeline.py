@@ -26,7 +26,7 @@ from sickbay.cli.folds import Folds, LocalFolds, ProcessFolds
 from sickbay.decisions import CensusTaken
 from sickbay.envelope import derived_id
 from sickbay.errors import RecordingError
-from sickbay.facts import BreakerStateChanged, Fact, PodGone, PolicyChanged, Tick
+from sickbay.facts import BreakerResetRequested, BreakerStateChanged, Fact, PodGone, PolicyChanged, Tick
 from sickbay.policy import Policy
 from streams.breaker import BREAKER, BreakerState
 
@@ -220,7 +220,7 @@ class Replay:
 
     def _recorded(self, fact: Fact) -> list[Fact]:
         """Return a fact of a dump as this replay takes it: time, policy and breaker are this replay's own."""
-        if isinstance(fact, Tick | PolicyChanged | BreakerStateChanged):
+        if isinstance(fact, Tick | PolicyChanged | BreakerStateChanged | BreakerResetRequested):
             self.outcome.ignored.note(f"{fact.KIND} of a dump: a replay makes its own")
             return []
         number = getattr(fact, "partition", None)

@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
+from sickbay.errors import InputError
 from sickbay.operations.http import HOST_DEFAULT
 from sickbay.operations.logs import LOG_FORMATS, LogFormat, setup_logging
 from sickbay.operations.running import Main, run_process
@@ -43,6 +45,22 @@ _OPTIONS = (
         help="Serve /livez, /readyz and /metrics there; 0 serves nothing.  [env: SICKBAY_HTTP_PORT]",
     ),
 )
+
+
+#: Where a process in a cluster finds its own namespace.
+_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def own_namespace(given: str | None) -> str:
+    """Return the namespace of a Lease: the given one, else that of this process. Raises InputError for an empty one."""
+    if given is not None:
+        if not given.strip():
+            raise InputError("--lease-namespace is empty; give the namespace of the Lease")
+        return given
+    try:
+        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() or "default"
+    except OSError:
+        return "default"
 
 
 def process_options(command: F) -> F:

@@ -105,8 +105,8 @@ class _Recorder:
 
     async def run(self, kubeconfig: str | None, context: str | None, seconds: int | None) -> None:
         """Record until the time is over or a signal comes. Raises ServiceError and RecordingError."""
-        from ingest.client import ApiClient
         from ingest.watching import SystemWatchClock, Watch
+        from sickbay.cluster.client import ApiClient
 
         clock = SystemWatchClock()
         client = await ApiClient.connect(kubeconfig, context)

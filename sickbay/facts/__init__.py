@@ -27,10 +27,13 @@ from sickbay.facts.devices import (
 )
 from sickbay.facts.nodes import NodeGone, NodeLeaseLapsed, NodeLeaseResumed, NodeObserved
 from sickbay.facts.requests import (
+    BreakerResetRequested,
     CanaryReported,
     ClaimsGateRequested,
+    ExclusionReported,
     HoldRequested,
     MoveReported,
+    MoveStepReported,
     ProbeReported,
     ReleaseRequested,
     Request,
@@ -53,6 +56,7 @@ from sickbay.facts.workloads import (
 __all__ = [
     "FACTS",
     "AllocationResult",
+    "BreakerResetRequested",
     "BreakerStateChanged",
     "Broadcast",
     "CanaryReported",
@@ -67,10 +71,12 @@ __all__ = [
     "DevicePublished",
     "DeviceWithdrawn",
     "EpochChanged",
+    "ExclusionReported",
     "Fact",
     "Health",
     "HoldRequested",
     "MoveReported",
+    "MoveStepReported",
     "NodeAllocatableEntry",
     "NodeGone",
     "NodeLeaseLapsed",
@@ -103,5 +109,5 @@ FACTS: tuple[type[Fact], ...] = (
     DeviceHealthObserved, DevicePublished, DeviceWithdrawn, PoolObserved, PodObserved, PodGone, ClaimObserved, ClaimGone,
     NodeObserved, NodeGone, NodeLeaseLapsed, NodeLeaseResumed, Tick, EpochChanged, WatchGapFound, ResyncCompleted,
     BreakerStateChanged, PolicyChanged, HoldRequested, ReleaseRequested, ProbeReported, CanaryReported, MoveReported,
-    ClaimsGateRequested,
+    ClaimsGateRequested, MoveStepReported, ExclusionReported, BreakerResetRequested,
 )  # fmt: skip

@@ -35,7 +35,7 @@ from streams.custody.state import NEVER, Move, NodeCustody, Unit
 from streams.custody.timeline import Timeline
 
 #: Raised whenever the shape of the state or the meaning of ``evolve`` changes; a snapshot of another version is rebuilt.
-FOLD_VERSION: Final = 2
+FOLD_VERSION: Final = 3
 #: Alerts of this kind are one-off: they are not kept as a level.
 LATE_FACT: Final = "late_fact"
 

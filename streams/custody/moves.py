@@ -99,15 +99,18 @@ def _plan(context: Context, unit: Unit, episode: Episode, word: Word, at_ms: int
 
 def _grant(context: Context, at_ms: int) -> None:
     policy = context.policy.moves
-    moves = sorted(context.node.moves.values(), key=lambda m: (m.planned_at_ms, m.move_id))
+    moves = sorted(context.node.moves.values(), key=lambda move: _order(context, move))
     running = sum(1 for m in moves if m.expires_at_ms != NEVER)
     for move in moves:
         if running >= policy.per_node:
             return
         unit = context.node.units[move.unit_id]
-        if move.finished or move.expires_at_ms != NEVER or context.breaker_open(unit.scope):
+        if move.finished or move.expires_at_ms != NEVER or move.deferred_until_ms != NEVER:
+            continue
+        if context.breaker_open(unit.scope):
             continue
         move.token += 1
+        move.attempts += 1
         move.expires_at_ms = at_ms + policy.lease_ms
         running += 1
         context.out.append(
@@ -115,7 +118,7 @@ def _grant(context: Context, at_ms: int) -> None:
                 node=context.node.node,
                 at_ms=at_ms,
                 clause="moves.per_node",
-                reason=f"attempt {move.token} of {policy.attempts}",
+                reason=f"attempt {move.attempts} of {policy.attempts}",
                 device_id=move.unit_id,
                 move_id=move.move_id,
                 episode_id=move.episode_id,
@@ -128,9 +131,20 @@ def _grant(context: Context, at_ms: int) -> None:
         )
 
 
+def _order(context: Context, move: Move) -> tuple[int, int, int, str]:
+    """Return who goes first: the tenant's priority, the Pod's, the time of the plan."""
+    workload = context.node.workloads.get(move.pod_uid)
+    return (
+        -context.policy.moves.tenant_priority.get(move.namespace, 0),
+        -workload.priority if workload else 0,
+        move.planned_at_ms,
+        move.move_id,
+    )
+
+
 def _finish(context: Context, move: Move, at_ms: int, outcome: MoveOutcome, detail: str) -> None:
     move.finished = True
-    move.expires_at_ms = NEVER
+    move.expires_at_ms = move.deferred_until_ms = NEVER
     context.out.append(
         MoveFinished(
             node=context.node.node,
@@ -150,13 +164,22 @@ def _finish(context: Context, move: Move, at_ms: int, outcome: MoveOutcome, deta
 
 
 def reported(
-    context: Context, move_id: str, token: int, outcome: Literal["done", "failed"], detail: str, at_ms: int
+    context: Context,
+    move_id: str,
+    token: int,
+    outcome: Literal["done", "failed", "deferred"],
+    detail: str,
+    at_ms: int,
 ) -> None:
     """Take a mover's word if its lease is the running one; a fenced one does nothing."""
     move = context.node.moves.get(move_id)
     if move is None or move.finished or move.token != token or move.expires_at_ms == NEVER:
         return
-    if outcome == "done" or move.token >= context.policy.moves.attempts:
+    if outcome == "deferred":
+        move.attempts -= 1
+        move.expires_at_ms = NEVER
+        move.deferred_until_ms = at_ms + context.policy.moves.defer_ms
+    elif outcome == "done" or move.attempts >= context.policy.moves.attempts:
         _finish(context, move, at_ms, outcome, detail)
     else:
         move.expires_at_ms = NEVER
@@ -164,9 +187,11 @@ def reported(
 
 
 def expire(context: Context, move: Move, at_ms: int) -> None:
-    """End a lease whose mover said nothing."""
-    if move.token >= context.policy.moves.attempts:
-        _finish(context, move, at_ms, "timed_out", f"{move.token} attempts without a word")
+    """End a lease whose mover said nothing, or the wait of one that was given back."""
+    if move.expires_at_ms == NEVER:
+        move.deferred_until_ms = NEVER
+    elif move.attempts >= context.policy.moves.attempts:
+        _finish(context, move, at_ms, "timed_out", f"{move.attempts} attempts without a word")
     else:
         move.expires_at_ms = NEVER
     review(context, at_ms)

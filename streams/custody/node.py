@@ -92,7 +92,11 @@ def _deadlines(context: Context) -> list[tuple[int, str, Any]]:
         (i.closing_at_ms, f"1{i.incident_id}", i) for i in node.incidents.values() if i.closing_at_ms != NEVER
     ]
     found += [(u.due_ms, f"2{u.unit_id}", u) for u in node.units.values() if u.due_ms != NEVER]
-    found += [(m.expires_at_ms, f"3{m.move_id}", m) for m in node.moves.values() if m.expires_at_ms != NEVER]
+    found += [
+        (due, f"3{m.move_id}", m)
+        for m in node.moves.values()
+        if (due := min(m.expires_at_ms, m.deferred_until_ms)) != NEVER
+    ]
     wait = context.policy.node_incident.settle_ms
     found += [
         (s.since_ms + wait, f"4{n}", (n, s))
@@ -111,7 +115,7 @@ def _next_due_ms(context: Context) -> int:
     for incident in node.incidents.values():
         due = min(due, incident.closing_at_ms)
     for move in node.moves.values():
-        due = min(due, move.expires_at_ms)
+        due = min(due, move.expires_at_ms, move.deferred_until_ms)
     for shortfall in node.resources.values():
         if shortfall.since_ms != NEVER and not shortfall.alerted:
             due = min(due, shortfall.since_ms + context.policy.node_incident.settle_ms)
@@ -287,7 +291,7 @@ def _withdrawn(context: Context, fact: DeviceWithdrawn, at_ms: int) -> None:
 
 
 def _pod(context: Context, fact: PodObserved, _at_ms: int) -> None:
-    context.node.workloads[fact.pod_uid] = Workload(fact.ability, fact.topology)
+    context.node.workloads[fact.pod_uid] = Workload(fact.ability, fact.topology, fact.priority)
 
 
 def _pod_gone(context: Context, fact: PodGone, _at_ms: int) -> None:

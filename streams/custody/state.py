@@ -150,8 +150,12 @@ class Move(msgspec.Struct):
     planned_at_ms: int
     #: Number of the running or last lease; 0 before the first.
     token: int = 0
+    #: Leases that count: one that was given back because the cluster's limits were reached does not.
+    attempts: int = 0
     #: End of the running lease; NEVER while there is none.
     expires_at_ms: int = NEVER
+    #: A lease that was given back is granted again from here on; NEVER while nobody waits for that.
+    deferred_until_ms: int = NEVER
     #: Reported done or failed for good, or timed out: kept so that it is not planned again.
     finished: bool = False
 
@@ -161,6 +165,8 @@ class Workload(msgspec.Struct):
 
     ability: str
     topology: str
+    #: Of the Pod's priority class.
+    priority: int = 0
 
 
 class Shortfall(msgspec.Struct):

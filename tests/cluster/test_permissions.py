@@ -12,11 +12,11 @@ from kubelets import Kubelet
 from live_watch import following
 
 from ingest.capabilities import EXCESS
-from ingest.client import ApiClient
 from ingest.examining import examine
 from ingest.frames import RESOURCES
-from ingest.leading import Conflict
-from ingest.lease_api import ApiLeases
+from sickbay.cluster.client import ApiClient
+from sickbay.cluster.leading import Conflict
+from sickbay.cluster.lease_api import ApiLeases
 from sickbay.facts import NodeObserved
 
 #: What a process that only watches must never be able to do, each as a request.

@@ -10,7 +10,7 @@ from cli import start
 from facts_topic import told, variables
 from fake_apiserver import FakeApiServer, FakeCluster
 
-from ingest.lease_api import NAME_DEFAULT
+from sickbay.cluster.lease_api import NAME_DEFAULT
 
 
 def pod(health):

@@ -8,8 +8,8 @@ import json
 import pytest
 from fake_apiserver import FakeApiServer, FakeCluster, Refuse, Silence
 
-from ingest import client as client_module
-from ingest.client import ApiClient, BodyTooLargeError, UnreachableError
+from sickbay.cluster import client as client_module
+from sickbay.cluster.client import ApiClient, BodyTooLargeError, UnreachableError
 from sickbay.errors import ServiceError
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/sickbay/leases"

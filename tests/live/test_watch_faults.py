@@ -20,8 +20,8 @@ from fake_apiserver import (
 )
 from live_watch import following
 
-from ingest.client import ApiClient
 from ingest.watching import SystemWatchClock, Watch
+from sickbay.cluster.client import ApiClient
 from sickbay.errors import ServiceError
 from sickbay.facts import (
     DeviceHealthObserved,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 
-from ingest.leading import Conflict
+from sickbay.cluster.leading import Conflict
 from sickbay.errors import ServiceError
 
 

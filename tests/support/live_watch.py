@@ -10,11 +10,11 @@ from typing import Any
 
 from fake_apiserver import FakeApiServer
 
-from ingest.client import ApiClient
 from ingest.diff import Mirror
 from ingest.frames import Frame, Parked
 from ingest.steps import Timing
 from ingest.watching import SystemWatchClock, Watch
+from sickbay.cluster.client import ApiClient
 from sickbay.facts import Fact
 from sickbay.policy import ReadingPolicy
 

@@ -7,7 +7,8 @@ from hashlib import sha256
 
 import pytest
 
-from ingest.framing import Framer, Unusable, WatchEvent, decode_json
+from ingest.framing import Framer, Unusable, WatchEvent
+from sickbay.cluster.wire import decode_json
 
 TEXT = "é 漢 🂡 end"
 

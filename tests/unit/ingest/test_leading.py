@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from leases import LeaseLine, LeaseServer
 from virtual_time import LoopTimes, run_virtually
 
-from ingest.leading import Elector
-from ingest.lease import LEASE_MS, RENEW_DEADLINE_MS, made
+from sickbay.cluster.leading import Elector
+from sickbay.cluster.lease import LEASE_MS, RENEW_DEADLINE_MS, made
 from sickbay.errors import ServiceError
 
 

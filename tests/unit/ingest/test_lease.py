@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.lease import Seen, looked, made, next_step, renewed, taken, transitions_of
+from sickbay.cluster.lease import Seen, looked, made, next_step, renewed, taken, transitions_of
 
 
 def lease(holder="a", renew="t1", transitions=3, seconds=15):

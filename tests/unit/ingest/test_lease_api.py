@@ -6,10 +6,10 @@ import pytest
 from fake_apiserver import FakeApiServer, FakeCluster, Refuse
 from virtual_time import LoopTimes
 
-from ingest.client import ApiClient
-from ingest.leading import Conflict, Elector
-from ingest.lease import made
-from ingest.lease_api import ApiLeases
+from sickbay.cluster.client import ApiClient
+from sickbay.cluster.leading import Conflict, Elector
+from sickbay.cluster.lease import made
+from sickbay.cluster.lease_api import ApiLeases
 from sickbay.errors import ServiceError
 
 

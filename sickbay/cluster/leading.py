@@ -1,4 +1,4 @@
-"""Leader election over the API server: one ingester writes, the others wait (faults I1).
+"""Leader election over the API server: one process of a kind writes, the others wait (faults I1).
 
 client-go says of its own election that it "does not guarantee that only one client is acting as leader": a process that was
 stopped and wakes believes what it believed. So a leader asks before every write whether its last renewal is young enough, and
@@ -13,7 +13,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from ingest.lease import (
+from sickbay.clock import Times
+from sickbay.cluster.lease import (
     LEASE_MS,
     RENEW_DEADLINE_MS,
     RETRY_MS,
@@ -25,7 +26,6 @@ from ingest.lease import (
     taken,
     transitions_of,
 )
-from ingest.ticker import Times
 from sickbay.errors import ServiceError
 from sickbay.timestamps import format_time_ms
 
@@ -96,7 +96,7 @@ class Elector:
         """Raise ServiceError unless this process may write now."""
         if not self.leads:
             raise ServiceError(
-                f"the Lease {self._leases.name} was not renewed for {RENEW_DEADLINE_MS // 1000} s or is held by another ingester;"
+                f"the Lease {self._leases.name} was not renewed for {RENEW_DEADLINE_MS // 1000} s or is held by another process;"
                 " this one stops, and waits for its turn when it is started again"
             )
 

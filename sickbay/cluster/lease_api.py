@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final
 
-from ingest.leading import Conflict
+from sickbay.cluster.leading import Conflict
+from sickbay.cluster.requests import Requests
 from sickbay.errors import ServiceError
 
 NAME_DEFAULT: Final = "sickbay-ingest"
 
 
-class Requests(Protocol):
-    """What is needed of ``ingest.client.ApiClient``."""
-
-    async def request_json(
-        self,
-        method: Literal["GET", "POST", "PUT"],
-        path: str,
-        query: Any = (),
-        body: dict[str, Any] | None = None,
-    ) -> tuple[int, Mapping[str, str], dict[str, Any]]:
-        """Send one object, or none, and return status, headers and the object that came back. Raises ServiceError."""
-        ...
-
-
 class ApiLeases:
-    """An ``ingest.leading.Leases``."""
+    """An ``sickbay.cluster.leading.Leases``."""
 
     def __init__(self, requests: Requests, namespace: str, name: str = NAME_DEFAULT) -> None:
         self._requests = requests

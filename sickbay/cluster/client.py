@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import urlencode
 
 import aiohttp
@@ -19,7 +19,8 @@ import yaml
 from kubernetes.aio import client as kubernetes_client
 from kubernetes.aio import config as kubernetes_config
 
-from ingest.apistatus import read_status
+from sickbay.cluster.apistatus import read_status
+from sickbay.cluster.requests import Method
 from sickbay.errors import ServiceError
 
 #: Time limits of one request, in seconds.
@@ -128,7 +129,7 @@ class ApiClient:
 
     async def request_json(
         self,
-        method: Literal["GET", "POST", "PUT"],
+        method: Method,
         path: str,
         query: Query = (),
         body: dict[str, Any] | None = None,

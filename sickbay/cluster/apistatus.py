@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ingest.framing import decode_json
+from sickbay.cluster.wire import decode_json
 
 #: How long a server may ask to be left alone; more is taken for a mistake, because the view would be blind as long.
 RETRY_AFTER_MAX_MS: Final = 300_000
