@@ -261,7 +261,9 @@ class Excluder:
         reach("exclude.updating")
         if state == "repaired":
             self._note_repair(wanted.name, now_ms)
-        code, _, answer = await self._send("PUT", f"{self._path}/{wanted.name}", (), rebuilt(wanted, found))
+        code, _, answer = await self._send(
+            "PUT", f"{self._path}/{wanted.name}", (), rebuilt(wanted, found, self._api_version)
+        )
         if code in (404, 409):  # somebody wrote meanwhile: look again, and decide by what is there
             self._list_at_ms = 0
             return

@@ -120,12 +120,19 @@ def build(wanted: Wanted, api_version: str, installation: str, policy_hash: str)
     }
 
 
-def rebuilt(wanted: Wanted, found: Found) -> dict[str, Any]:
+def rebuilt(wanted: Wanted, found: Found, api_version: str) -> dict[str, Any]:
     """Return the object that brings a rule to what it should be, over the version that was read; what others added stays."""
     metadata = dict(found.raw.get("metadata") or {})
     metadata.pop("managedFields", None)
     annotations = {**(metadata.get("annotations") or {}), NODE: wanted.node, APPLIED: wanted.effect}
-    return {**found.raw, "metadata": {**metadata, "annotations": annotations}, "spec": _spec(wanted)}
+    # an object of a list does not say what it is
+    outside = {"apiVersion": api_version, "kind": "DeviceTaintRule"}
+    return {
+        **found.raw,
+        **outside,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": _spec(wanted),
+    }
 
 
 def _spec(wanted: Wanted) -> dict[str, Any]:

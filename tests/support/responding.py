@@ -84,7 +84,10 @@ class FakeRules:
             return 404, {}, {}
         name = path[len(base) + 1 :]
         if method == "GET":
-            return 200, {}, {"items": copy.deepcopy(list(self.items.values()))}
+            listed = copy.deepcopy(list(self.items.values()))
+            for item in listed:  # as real ones do
+                del item["apiVersion"], item["kind"]
+            return 200, {}, {"items": listed}
         number = len(self.writes)
         self.writes.append((method, name or body["metadata"]["name"]))
         if self.kill == (number, "before"):
@@ -106,6 +109,8 @@ class FakeRules:
         known = self.items.get(name)
         if known is None:
             return 404, {}, {}
+        if method == "PUT" and "kind" not in body:
+            return 400, {}, {"message": "the object says not what it is"}
         wanted = (body.get("preconditions") if method == "DELETE" else body["metadata"]) or {}
         if wanted.get("resourceVersion") not in (None, known["metadata"]["resourceVersion"]):
             return 409, {}, {}
