@@ -17,6 +17,7 @@ COPY sickbay sickbay
 COPY ingest ingest
 COPY streams streams
 COPY projections projections
+COPY responders responders
 COPY migrations migrations
 RUN pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . \
     && pip --python /opt/sickbay/bin/python install --quiet --no-deps --no-index dist/*.whl

@@ -36,7 +36,7 @@ WINDOW_S: Final = 60.0
 MESSAGES_MAX: Final = 512
 
 #: The first part of our own loggers' names. All others speak from WARNING on, whatever level they give themselves.
-_OURS: Final = frozenset({"sickbay", "ingest", "streams", "projections", "migrations"})
+_OURS: Final = frozenset({"sickbay", "ingest", "streams", "projections", "responders", "migrations"})
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
     "message",
     "asctime",

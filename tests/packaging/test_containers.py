@@ -23,7 +23,7 @@ from sickbay.cli import cli
 from sickbay.settings import kafka_settings
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("sickbay", "ingest", "streams", "projections", "migrations")
+PACKAGES = ("sickbay", "ingest", "streams", "projections", "responders", "migrations")
 PROCESSES = ("topics", "migrate", "ingest", "work", "project")
 LONG_RUNNING = ("ingest", "work", "project")
 #: Where a broker is, and how much it may take: different for tests by purpose.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("sickbay", "ingest", "streams", "projections", "migrations")
+PACKAGES = ("sickbay", "ingest", "streams", "projections", "responders", "migrations")
 REMEDY = (
     "the installed wheel is not this checkout: run the tests by `make test`, which builds and installs it"
 )
