@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 
 import pytest
-from acting_stack import ActingStack
+from acting_stack import ActingStack, merged
 from cluster_acting import Rack, rules, until
+from cluster_fleet import Fleet
 from live_processes import eventually
 
 from sickbay.facts import ExclusionReported
@@ -67,3 +69,28 @@ def test_a_fault_that_a_kubelet_writes_is_blocked_in_the_scheduler_within_two_se
         lambda: {f.state for f in live.told(ExclusionReported)} >= {"applied", "confirmed"}, "reports", 30
     )
     assert took_s < 2, took_s
+
+
+def test_a_thousand_nodes_going_unknown_at_once_cause_nothing_while_one_true_fault_is_blocked_within_two_seconds(
+    own_plane, kafka_settings, tmp_path
+):
+    fleet = Fleet(own_plane, nodes=1_000, devices=8)
+    with ActingStack(own_plane, kafka_settings, tmp_path, merged(ENFORCE, {"moves": {"enabled": True}})) as live:
+        del live.processes["project"]  # it has no part in this, and two cores carry the whole cluster here
+        live.respond("exclude")
+        live.await_start()
+        eventually(lambda: sum(1 for _ in live.decided("verdict_changed")) >= 1_000, "a fleet that is known", 120)
+        faulty = fleet.names[500]
+        storm = threading.Thread(target=fleet.say, args=("Unknown", faulty))
+        storm.start()
+        time.sleep(1.0)  # the storm is under way
+        begun = time.monotonic()
+        device = fleet.one_is_faulty(faulty, "Unknown")
+        until(lambda: rules(own_plane), "a rule for the fault", 30)
+        took_s = time.monotonic() - begun
+        storm.join()
+        eventually(lambda: [1 for _ in live.decided("breaker_opened")], "a breaker", 60)
+        eventually(lambda: sum(1 for _ in live.decided("device_suspected")) >= 7_000, "suspects", 60)
+        selected = {f"dra:{'/'.join(rule['spec']['deviceSelector'].values())}" for rule in rules(own_plane)}
+        print("took", took_s, len(rules(own_plane)))
+        assert took_s < 2

@@ -63,7 +63,7 @@ class ActingStack:
             self.kubeconfig,
             "--no-leader-elect",
         )
-        self.add("work", "work", "--snapshot-every-ms", "500")
+        self.add("work", "work")
         self.add("project", "project", "--db", self.db)
 
     def add(self, name: str, *arguments: str) -> Process:
