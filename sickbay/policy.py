@@ -193,7 +193,7 @@ class ExtenderPolicy(_Section, frozen=True, kw_only=True):
     rules: tuple[ExtenderRule, ...] = ()
     #: What is answered while the extender cannot know: ``open`` lets every node pass, ``closed`` none that asks for something of ours.
     when_stale: Literal["open", "closed"] = "open"
-    #: Its view is stale when it is this far behind: six ticks and a rebalance.
+    #: Its view is stale when it is this far behind: twelve ticks, and longer than a rebalance.
     stale_after_ms: DurationMs = 60_000
 
 

@@ -75,11 +75,15 @@ def test_a_thousand_nodes_going_unknown_at_once_cause_nothing_while_one_true_fau
     own_plane, kafka_settings, tmp_path
 ):
     fleet = Fleet(own_plane, nodes=1_000, devices=8)
-    with ActingStack(own_plane, kafka_settings, tmp_path, merged(ENFORCE, {"moves": {"enabled": True}})) as live:
+    with ActingStack(
+        own_plane, kafka_settings, tmp_path, merged(ENFORCE, {"moves": {"enabled": True}})
+    ) as live:
         del live.processes["project"]  # it has no part in this, and two cores carry the whole cluster here
         live.respond("exclude")
         live.await_start()
-        eventually(lambda: sum(1 for _ in live.decided("verdict_changed")) >= 1_000, "a fleet that is known", 120)
+        eventually(
+            lambda: sum(1 for _ in live.decided("verdict_changed")) >= 1_000, "a fleet that is known", 120
+        )
         faulty = fleet.names[500]
         storm = threading.Thread(target=fleet.say, args=("Unknown", faulty))
         storm.start()

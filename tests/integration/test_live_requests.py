@@ -6,6 +6,7 @@ import json
 
 import pytest
 from cli import example
+from cli_recordings import frame, pod, write
 from live_processes import Process, eventually, read_topic, run
 from projecting import sources_of
 
@@ -51,6 +52,46 @@ def facts(settings, kind):
         for opened in unpack(record.value, record.headers)
         if opened.envelope.kind == kind
     ]
+
+
+def storm(path):
+    """Twelve nodes whose cards all turn Unknown in one minute."""
+    turns = [("ADDED", "08:00:00", "Healthy"), ("MODIFIED", "08:01:00", "Unknown")]
+    pods = [
+        frame(at, kind, pod(f"p{n}", f"GPU-{n}", health, 100 * number + n, node=f"node-{n}"))
+        for number, (kind, at, health) in enumerate(turns, 1)
+        for n in range(12)
+    ]
+    return write(path, [*pods, '{"at": "2026-07-01T08:01:30Z", "type": "TICK"}'])
+
+
+@pytest.mark.timeout(180)
+def test_a_breaker_that_a_storm_opened_is_closed_by_a_persons_word(kafka_ready, tmp_path):
+    place = str(tmp_path / "live.db")
+    db = ("--db", place, "--output", "json")
+    run(kafka_ready, "ingest", "--from-recording", storm(tmp_path / "storm.jsonl"), "--speed", "0")
+
+    def status():
+        done = run(kafka_ready, "breaker", "status", *db, check=False)
+        return {row["scope"]: row["state"] for row in map(json.loads, done.stdout.splitlines())}
+
+    scope = "driver:nvidia.com/gpu"
+    with (
+        Process(kafka_ready, tmp_path, "work", "work") as work,
+        Process(kafka_ready, tmp_path, "project", "project", "--db", place) as project,
+    ):
+        eventually(lambda: status().get(scope) == "open", "an open breaker", processes=(work, project))
+        word = ("--reason", "rolled back", "--actor", "ann", "--at", "2026-07-01T08:02:00Z")
+        told = run(kafka_ready, "breaker", "reset", scope, *word, *db)
+        assert [(scope, "closed")] == [
+            (row["scope"], row["state"]) for row in map(json.loads, told.stdout.splitlines())
+        ]
+        assert {scope: "closed", "cluster": "open"} == status()
+        again = run(kafka_ready, "breaker", "reset", scope, *word, *db, check=False)
+        assert (2, True) == (again.returncode, "is not open" in again.stderr)
+        # every partition heard of it, and a fold of the log agrees
+        assert len(facts(kafka_ready, "breaker_reset_requested")) == 1
+        run(kafka_ready, "verify", "--live", *db)
 
 
 @pytest.mark.timeout(180)

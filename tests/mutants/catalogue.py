@@ -368,8 +368,8 @@ MUTANTS: Final = (
     Mutant(
         "moves go on under an open breaker",
         "streams/custody/moves.py",
-        " or context.breaker_open(unit.scope)",
-        "",
+        "        if context.breaker_open(unit.scope):",
+        "        if not unit.scope:",
         (f"{UNIT}moves.py::test_an_open_breaker_stops_leases_and_its_end_resumes_them",),
     ),
     # --- breaker and partition --------------------------------------------------------------------------------------
@@ -379,6 +379,20 @@ MUTANTS: Final = (
         "        if scope not in state.open and adverse > threshold:",
         "        if scope not in state.open and adverse >= threshold:",
         (f"{UNIT}breaker.py::test_it_takes_more_than_three_and_more_than_a_tenth",),
+    ),
+    Mutant(
+        "a reset forgets nothing",
+        "streams/breaker.py",
+        "        device: seen for device, seen in state.adverse.items() if not _is_forgotten(state, seen[0], seen[1])",
+        "        device: seen for device, seen in state.adverse.items()",
+        (f"{UNIT}breaker.py::test_after_a_reset_it_takes_a_new_storm_to_open_it_again",),
+    ),
+    Mutant(
+        "a census brings back what a reset forgot",
+        "streams/breaker.py",
+        "if known_ms <= at_ms and not _is_forgotten(state, scope, at_ms):",
+        "if known_ms <= at_ms:",
+        (f"{UNIT}breaker.py::test_after_a_reset_it_takes_a_new_storm_to_open_it_again",),
     ),
     Mutant(
         "a share is rounded down",

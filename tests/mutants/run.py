@@ -17,15 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
+from acting import RESPONDER_MUTANTS
 from catalogue import MUTANTS as CUSTODY_MUTANTS
 from catalogue import Mutant
 from ledger import LEDGER_MUTANTS
 from live import LIVE_MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("sickbay", "ingest", "streams", "projections", "migrations")
+PACKAGES = ("sickbay", "ingest", "streams", "projections", "responders", "migrations")
 WORKERS = 2
-MUTANTS = (*CUSTODY_MUTANTS, *LEDGER_MUTANTS, *LIVE_MUTANTS)
+MUTANTS = (*CUSTODY_MUTANTS, *LEDGER_MUTANTS, *LIVE_MUTANTS, *RESPONDER_MUTANTS)
 #: Longer than any set of named tests takes; a mutant that makes a loop endless is stopped, and counts as noticed.
 TIMEOUT_SECONDS = 120
 #: Exit codes of pytest: all passed, some failed.

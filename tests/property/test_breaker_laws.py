@@ -8,21 +8,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sickbay.decisions import BreakerClosed, BreakerOpened, CensusTaken
+from sickbay.facts import BreakerResetRequested
 from streams.breaker import BREAKER, CLUSTER, BreakerState
 
 _settings = settings(max_examples=120, deadline=None)
 WINDOW_MS, QUIET_MS = BreakerState().policy.window_ms, BreakerState().policy.quiet_ms
 DRIVERS = ("gpu", "nic")
+SCOPES = (CLUSTER, *(f"driver:{name}" for name in DRIVERS))
+
+
+def reset(at_ms, scope):
+    return BreakerResetRequested(
+        node="", observed_at_ms=at_ms, request_id=f"{at_ms}", device_id="", actor="ann", scope=scope, reason="over",
+        partition=0,
+    )  # fmt: skip
 
 
 @st.composite
 def histories(draw):
-    """Censuses of two partitions and ticks, in order of event time."""
+    """Censuses of two partitions, ticks, and a person's word now and then, in order of event time."""
     at_ms, events = 1_000_000, []
     for _ in range(draw(st.integers(1, 14))):
         at_ms += draw(st.sampled_from([0, 1_000, 60_000, 200_000, 400_000]))
         if draw(st.booleans()):
-            events.append(tick(at_ms))
+            events.append(
+                tick(at_ms) if draw(st.integers(0, 3)) else reset(at_ms, draw(st.sampled_from(SCOPES)))
+            )
             continue
         adverse = draw(
             st.lists(
@@ -57,8 +68,9 @@ def walk(events):
 
 
 def adverse_now(log, at_ms, scope):
-    """Count again, naively: the newest word on each device inside the window."""
+    """Count again, naively: the newest word on each device inside the window, and after the last word that it is over."""
     newest = {}
+    over = [(e.scope, e.observed_at_ms) for e, _ in log if isinstance(e, BreakerResetRequested)]
     for event, _ in log:
         if isinstance(event, CensusTaken):
             for name, device, turned_ms, by in event.adverse:
@@ -66,7 +78,9 @@ def adverse_now(log, at_ms, scope):
     counted = [
         (device, by)
         for device, (name, turned_ms, by) in newest.items()
-        if turned_ms > at_ms - WINDOW_MS and scope in (CLUSTER, f"driver:{name}")
+        if turned_ms > at_ms - WINDOW_MS
+        and scope in (CLUSTER, f"driver:{name}")
+        and not any(turned_ms <= said_ms and said in (CLUSTER, f"driver:{name}") for said, said_ms in over)
     ]
     nodes = {device.split("|")[0] for device, by in counted if by}
     return sum(1 for _, by in counted if not by or len(nodes) > 1)
@@ -83,7 +97,7 @@ def test_a_breaker_opens_exactly_when_the_count_exceeds_the_threshold(events):
             assert opened.adverse == adverse_now(log[: index + 1], at_ms, opened.scope)
             assert opened.adverse > opened.threshold >= 3
             assert opened.threshold * 10 >= opened.known
-    for scope in (CLUSTER, *(f"driver:{name}" for name in DRIVERS)):
+    for scope in SCOPES:
         known = sum(
             count
             for counts in state.known.values()
@@ -122,7 +136,7 @@ def test_a_restart_at_any_point_decides_the_same(events, data):
 @given(histories())
 @_settings
 def test_opened_and_closed_take_turns_and_everything_closes_in_the_end(events):
-    """A scope is opened once until it is closed, not before its quiet time, and silence closes all."""
+    """A scope is opened once until it is closed, not before its quiet time unless a person says so, and silence closes all."""
     state, log = walk(events)
     end_ms = state.now_ms + WINDOW_MS
     for at_ms in (end_ms, end_ms + QUIET_MS):
@@ -136,7 +150,8 @@ def test_opened_and_closed_take_turns_and_everything_closes_in_the_end(events):
                 opened[decision.scope] = decision.at_ms
             elif isinstance(decision, BreakerClosed):
                 assert opened.pop(decision.scope) == decision.opened_at_ms
-                assert decision.at_ms - decision.opened_at_ms >= QUIET_MS
+                by_hand = decision.clause == "breaker_reset_requested"
+                assert by_hand or decision.at_ms - decision.opened_at_ms >= QUIET_MS
 
     assert ({}, {}, {}) == (opened, state.open, state.adverse)
 

@@ -54,7 +54,9 @@ class Fleet:
         )
         request = {"name": "r", "exactly": {"deviceClassName": "none", "count": self.devices}}
         path = f"{CLAIMS}/namespaces/{NAMESPACE}/resourceclaims"
-        claim = self.api.create(path, {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}})
+        claim = self.api.create(
+            path, {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
+        )
         pod = self.api.create(
             self.pods,
             {
@@ -70,7 +72,8 @@ class Fleet:
             },
         )
         results = [
-            {"request": "r", "driver": DRIVER, "pool": name, "device": f"gpu-{n}"} for n in range(self.devices)
+            {"request": "r", "driver": DRIVER, "pool": name, "device": f"gpu-{n}"}
+            for n in range(self.devices)
         ]
         user = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
         claim["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": [user]}

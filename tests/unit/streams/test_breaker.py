@@ -7,6 +7,7 @@ import pytest
 from facts_of import DRIVER, HOUR, MINUTE, SECOND, T0, policy_changed, tick
 
 from sickbay.decisions import CensusTaken
+from sickbay.facts import BreakerResetRequested
 from sickbay.policy import BreakerPolicy, Policy
 from streams.breaker import BREAKER, CLUSTER, BreakerState
 
@@ -242,3 +243,48 @@ def test_a_tick_of_the_past_does_not_turn_the_clock_back():
     breaker.step(tick(T0 + MINUTE), tick(T0))
 
     assert T0 + MINUTE == breaker.state.now_ms
+
+
+def reset(at_ms, scope=SCOPE):
+    return BreakerResetRequested(
+        node="", observed_at_ms=at_ms, request_id="r", device_id="", actor="ann", scope=scope, reason="rolled back",
+        partition=0,
+    )  # fmt: skip
+
+
+def test_a_person_closes_it_at_once_and_the_decision_says_who_and_why():
+    breaker = storm(4)
+    decided = breaker.step(reset(T0 + SECOND))
+
+    assert ["breaker_closed", "alert_cleared"] == [d.KIND for d in decided]
+    assert (SCOPE, "breaker_reset_requested", "reset by ann: rolled back") == (
+        decided[0].scope,
+        decided[0].clause,
+        decided[0].reason,
+    )
+    assert {CLUSTER} == set(breaker.state.open)
+
+
+def test_after_a_reset_it_takes_a_new_storm_to_open_it_again():
+    """What turned before the word counts no more, also when a census tells of it only afterwards."""
+    breaker = storm(4)
+    breaker.step(reset(T0 + SECOND, CLUSTER), reset(T0 + SECOND))
+    assert [] == list(breaker.step(census(20, [turned(n) for n in range(10, 16)], at_ms=T0 + 2 * SECOND)))
+    later = [turned(n, T0 + 3 * SECOND) for n in range(20, 24)]
+    assert "breaker_opened" in [d.KIND for d in breaker.step(census(20, later, at_ms=T0 + 4 * SECOND))]
+
+
+def test_the_reset_of_one_driver_leaves_the_others():
+    breaker = storm(4)
+    breaker.step(census(20, [turned(n, driver="nic") for n in range(4)], driver="nic", partition=1))
+    breaker.step(reset(T0 + SECOND, "driver:nic"))
+
+    assert {CLUSTER, SCOPE} == set(breaker.state.open)
+
+
+def test_a_reset_of_what_is_not_open_closes_nothing_now_or_later():
+    breaker = Breaker()
+    breaker.step(census(20), reset(T0))
+    breaker.step(census(20, [turned(n, T0 + SECOND) for n in range(4)], at_ms=T0 + SECOND))
+
+    assert {CLUSTER, SCOPE} == set(breaker.state.open)

@@ -1,0 +1,87 @@
+"""Deliberate faults in what responders decide, each with the tests that must notice it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from catalogue import Mutant
+
+EXCLUSION: Final = "tests/unit/responders/test_exclusion.py::"
+VIEW: Final = "tests/unit/responders/test_view.py::"
+
+RESPONDER_MUTANTS: Final = (
+    Mutant(
+        "the device of a canary takes new work",
+        "responders/work.py",
+        'CLOSED: Final = frozenset({"restricted", "quarantined", "probing", "canary"})',
+        'CLOSED: Final = frozenset({"restricted", "quarantined", "probing"})',
+        (f"{VIEW}test_new_work_comes_after_the_ramp_of_an_observation_and_never_before_it",),
+    ),
+    Mutant(
+        "a selector may lack a part",
+        "responders/exclusion/rules.py",
+        "return Selector(driver, pool, device) if driver and pool and device else None",
+        "return Selector(driver, pool, device)",
+        (f"{EXCLUSION}test_a_rule_names_one_device_or_is_none",),
+    ),
+    Mutant(
+        "Pods are evicted under an open breaker",
+        "responders/exclusion/plan.py",
+        "        and not view.breaker_open(device.driver)\n",
+        "",
+        (f"{EXCLUSION}test_eviction_needs_a_fault_an_explicit_policy_and_closed_breakers",),
+    ),
+    Mutant(
+        "Pods are evicted for a person's hold",
+        "responders/exclusion/plan.py",
+        "        and episode.cause in _FAULTS\n",
+        "",
+        (f"{EXCLUSION}test_eviction_needs_a_fault_an_explicit_policy_and_closed_breakers",),
+    ),
+    Mutant(
+        "an override is repaired",
+        "responders/exclusion/plan.py",
+        '    if found.override:\n        return Action("respect"',
+        '    if found.override and not now_ms:\n        return Action("respect"',
+        (f"{EXCLUSION}test_a_person_who_takes_charge_is_respected_and_recorded",),
+    ),
+    Mutant(
+        "there is no cap",
+        "responders/exclusion/plan.py",
+        "room = min(policy.rules_max - len(found), policy.per_minute - lately)",
+        "room = policy.per_minute - lately",
+        (f"{EXCLUSION}test_there_are_never_more_rules_than_the_cap_and_faults_come_before_doubts",),
+    ),
+    Mutant(
+        "repairs have no budget",
+        "responders/exclusion/plan.py",
+        'return "repair" if len(lately) < policy.repairs_per_hour else "give_up"',
+        'return "repair" if len(lately) >= 0 else "give_up"',
+        (f"{EXCLUSION}test_what_somebody_changed_is_repaired_three_times_an_hour_and_then_left",),
+    ),
+    Mutant(
+        "rules of another installation are taken for ours",
+        "responders/exclusion/rules.py",
+        "if not NAME.fullmatch(name) or labels.get(INSTALLATION) != installation:",
+        "if not NAME.fullmatch(name):",
+        (f"{EXCLUSION}test_rules_of_others_are_left_alone",),
+    ),
+    Mutant(
+        "an acknowledgement is believed unread",
+        "responders/exclusion/excluder.py",
+        "if found is None or not is_right(found, wanted):",
+        "if found is None:",
+        (f"{EXCLUSION}test_an_acknowledgement_that_says_something_else_is_none",),
+    ),
+    Mutant(
+        "the old rule goes before the new one is there",
+        "responders/exclusion/excluder.py",
+        """            await self._all([action for action in actions if action.do != "delete"], now_ms)
+            await self._all([action for action in actions if action.do == "delete"], now_ms)
+""",
+        """            await self._all([action for action in actions if action.do == "delete"], now_ms)
+            await self._all([action for action in actions if action.do != "delete"], now_ms)
+""",
+        (f"{EXCLUSION}test_a_restricted_device_that_turns_faulty_is_never_without_a_rule",),
+    ),
+)
