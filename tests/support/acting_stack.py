@@ -136,3 +136,11 @@ class ActingStack:
                 for opened in unpack(record.value, record.headers) if record.value else ():
                     if opened.envelope.kind in kinds:
                         yield open_envelope(opened.envelope)
+
+    def alerts(self) -> list[dict[str, str]]:
+        """Return the labels of the alerts that stand, as the topic of alerts has them."""
+        newest: dict[bytes, Any] = {}
+        for records in read_topic(self.settings, self.settings.topics.alerts, partitions=1).values():
+            for record in records:
+                newest[record.key] = record.value and json.loads(record.value)
+        return [notice["labels"] for notice in newest.values() if notice and notice["change"] != "cleared"]

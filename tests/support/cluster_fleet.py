@@ -95,6 +95,18 @@ class Fleet:
             STRATEGIC,
         )
 
+    @property
+    def driver(self) -> str:
+        return DRIVER
+
+    def pods_there(self) -> set[str]:
+        """Return the uids of the Pods that nobody has asked to go."""
+        return {
+            each["metadata"]["uid"]
+            for each in self.api.items(self.pods)
+            if "deletionTimestamp" not in each["metadata"]
+        }
+
     def say(self, health: str, but: str = "") -> None:
         """Let every kubelet but one write one word of all its devices."""
         self._each(lambda name: self._say(name, [health] * self.devices), (n for n in self.names if n != but))
