@@ -44,12 +44,22 @@ def review(context: Context, at_ms: int) -> None:
 def _end_if_moot(context: Context, move: Move, at_ms: int) -> None:
     unit = context.node.units.get(move.unit_id)
     episode = unit.episode if unit else None
-    alive = unit is not None and any(word.pod_uid == move.pod_uid for word in unit.words.values())
-    if episode is not None and episode.episode_id == move.episode_id and alive:
+    alive = _is_alive(context, move)
+    # a mover that has a lease may have evicted it, and says itself how that ended
+    if (
+        episode is not None
+        and episode.episode_id == move.episode_id
+        and (alive or move.expires_at_ms != NEVER)
+    ):
         return
     if not move.finished:
         _finish(context, move, at_ms, "workload_gone" if not alive else "episode_closed", "")
     del context.node.moves[move.move_id]
+
+
+def _is_alive(context: Context, move: Move) -> bool:
+    unit = context.node.units.get(move.unit_id)
+    return unit is not None and any(word.pod_uid == move.pod_uid for word in unit.words.values())
 
 
 def _plan(context: Context, unit: Unit, episode: Episode, word: Word, at_ms: int, stuck: set[str]) -> None:
@@ -179,7 +189,12 @@ def reported(
         move.attempts -= 1
         move.expires_at_ms = NEVER
         move.deferred_until_ms = at_ms + context.policy.moves.defer_ms
-    elif outcome == "done" or move.attempts >= context.policy.moves.attempts:
+    elif (
+        outcome == "done"
+        or move.attempts >= context.policy.moves.attempts
+        # evicted, and not replaced: there is nothing left to try again
+        or not _is_alive(context, move)
+    ):
         _finish(context, move, at_ms, outcome, detail)
     else:
         move.expires_at_ms = NEVER

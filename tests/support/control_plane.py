@@ -51,7 +51,7 @@ RUNTIME_CONFIG: Final[dict[str, tuple[str, ...]]] = {"1.36": ("resource.k8s.io/v
 CONTROLLERS: Final = (
     "resourceclaim-controller", "device-taint-eviction-controller", "taint-eviction-controller", "node-lifecycle-controller",
     "garbage-collector-controller", "namespace-controller", "serviceaccount-controller", "clusterrole-aggregation-controller",
-    "disruption-controller", "job-controller", "validatingadmissionpolicy-status-controller", "pod-garbage-collector-controller",
+    "disruption-controller", "job-controller", "replicaset-controller", "validatingadmissionpolicy-status-controller", "pod-garbage-collector-controller",
 )  # fmt: skip
 
 

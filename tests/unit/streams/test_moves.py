@@ -209,15 +209,52 @@ def test_a_report_on_a_move_that_is_over_or_unknown_does_nothing():
     assert () == run.step(move_report(msgspec.structs.replace(lease, move_id="another"), T0 + 3, "m3"))
 
 
-def test_a_workload_that_is_gone_ends_its_move():
-    """Evicted, finished or deleted: there is nothing left to move."""
+def gone(run, at_ms=T0 + 1):
+    run.each([word(CARD, "Unhealthy", at_ms, 3, live=False), pod_gone(at_ms, 4)])
+
+
+def test_a_workload_that_is_gone_under_a_lease_is_the_movers_to_tell_of():
+    """It evicts first, and sees afterwards whether another stands in its place."""
+    for outcome in ("done", "failed"):
+        run = start()
+        lease = run.of("move_lease_granted")[0]
+        gone(run)
+        assert [] == run.of("move_finished")
+        run.step(move_report(lease, T0 + 2, "m1", outcome=outcome))
+        assert [outcome] == [d.outcome for d in run.of("move_finished")]
+
+
+def test_a_workload_that_is_gone_without_a_lease_ends_its_move():
+    """Finished or deleted: there is nothing left to move."""
     run = start()
-    run.each([word(CARD, "Unhealthy", T0 + 1, 3, live=False), pod_gone(T0 + 1, 4)])
+    gone(run)
+    run.step(move_report(run.of("move_lease_granted")[0], T0 + 2, "m1", outcome="deferred"))
 
     assert (["workload_gone"], {}) == (
         [d.outcome for d in run.of("move_finished")],
         run.state.announced.moves,
     )
+
+
+def test_a_dead_movers_lease_of_a_workload_that_is_gone_runs_out():
+    run = start()
+    lease = run.of("move_lease_granted")[0]
+    gone(run)
+    run.until(lease.expires_at_ms)
+
+    assert ["workload_gone"] == [d.outcome for d in run.of("move_finished")]
+
+
+def test_a_lease_that_is_given_back_is_granted_again_and_no_attempt_counts():
+    run = start()
+    for number in range(1, 6):
+        lease = run.of("move_lease_granted")[-1]
+        assert (number, "attempt 1 of 3") == (lease.token, lease.reason)
+        run.step(move_report(lease, lease.at_ms + 1, f"m{number}", outcome="deferred"))
+        run.until(lease.at_ms + 1 + MOVES.defer_ms - 1)
+        assert number == len(run.of("move_lease_granted"))
+        run.until(lease.at_ms + 1 + MOVES.defer_ms)
+    assert [] == run.of("move_finished")
 
 
 def test_an_episode_that_is_closed_ends_its_moves():
@@ -229,11 +266,9 @@ def test_an_episode_that_is_closed_ends_its_moves():
     assert 1 == len(run.of("move_finished"))
 
 
-def test_the_slot_of_a_workload_that_is_gone_goes_to_the_next():
-    """Nobody waits for a dead mover's lease."""
+def test_the_slot_of_a_lease_that_is_given_back_goes_to_the_next():
     run = two_pods()
-    first = run.of("move_lease_granted")[0]
-    run.step(word(CARD, "Unhealthy", T0 + MINUTE, 3, pod=first.pod, live=False))
+    run.step(move_report(run.of("move_lease_granted")[0], T0 + MINUTE, "m1", outcome="deferred"))
 
     assert [T0, T0 + MINUTE] == [at_ms for _, _, at_ms in leases(run)]
 
