@@ -1,0 +1,319 @@
+"""One move as a state machine: from what stands, what was done under this lease and what the cluster shows, the next step. Pure.
+
+The order is fixed: stop hooks, checkpoint hooks, evictions, replacements. Nothing is begun that the lease does not cover, and
+nothing at all is done once it ran out or passed on (fencing). Nothing is evicted whose hook failed, that nobody would replace, or
+whose disruption budget forbids it. A step may be asked for again after a crash; whoever carries it out bears that: hooks by the key
+of the move, evictions by preconditions, reports and events by derived ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from responders.moves.declared import ExecHook, Hook
+from responders.moves.pods import Pod
+from responders.moves.replacing import Member, Replaced
+from responders.view import Move
+from sickbay.policy import MovePolicy
+
+HookKind: TypeAlias = Literal["stop", "checkpoint"]
+StepName: TypeAlias = Literal["owner_told", "stopped", "checkpointed", "evicted", "replaced"]
+#: No step is begun in the last part of a lease: a request that is under way must end before another mover may act.
+_MARGIN_MS: Final = 30_000
+#: Pods that move together at most.
+GROUP_MAX: Final = 256
+
+
+def margin_ms(policy: MovePolicy) -> int:
+    """Return how long before the end of a lease nothing more is begun: thirty seconds, or a tenth of a short lease."""
+    return min(_MARGIN_MS, policy.lease_ms // 10)
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a move, kept in the cluster before anything is done: who moves, and since when."""
+
+    members: tuple[Member, ...]
+    group: str = ""
+    #: The server's time, RFC 3339.
+    since: str
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """What was done under one lease, as one process remembers it; a new process does it again."""
+
+    begun: Begun | None = None
+    #: (hook, Pod uid).
+    called: set[tuple[HookKind, str]] = set()
+    reported: set[StepName] = set()
+    #: What went wrong; the owner is told before it is reported.
+    failure: str = ""
+    failure_told: bool = False
+    #: The API server's newest refusal to evict.
+    refused: str = ""
+    #: When all members were first seen to go.
+    evicted_at_ms: int | None = None
+    #: Pods of the same controllers that were there before.
+    known: set[str] = set()
+    ended: bool = False
+
+
+class Seen(msgspec.Struct, kw_only=True):
+    """Everything that the next step depends on."""
+
+    #: The lease that is acted on, and what the view has under its id now: ``None`` when it is finished.
+    lease: Move
+    stands: Move | None
+    #: Why nothing may be begun: the breaker, a hold, a device on its way back. Empty when it may.
+    halted: str
+    admitted: bool
+    #: Evictions that the cluster may still do in this hour, and in any hour.
+    evictions_left: int
+    evictions_max: int
+    #: Whether another move of the same workload is under way.
+    waits_for_other: bool
+    #: Pods by uid: the one that moves, those of its group, and the members that are still there.
+    pods: Mapping[str, Pod]
+    #: ResourceClaims of those Pods with their users (uids), of Pods that hold the device by it.
+    shared_with: Mapping[str, tuple[str, ...]] = {}
+    replacement: Replaced = Replaced()
+    now_ms: int
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """Write the record of the move, which also tells the owner."""
+
+    members: tuple[Member, ...]
+    group: str
+
+
+class CallHook(msgspec.Struct, frozen=True):
+    """Call a hook of a Pod."""
+
+    kind: HookKind
+    pod: Pod
+    hook: Hook
+    timeout_ms: int
+
+
+class Evict(msgspec.Struct, frozen=True):
+    """Evict a Pod as it was seen."""
+
+    pod: Pod
+
+
+class TellFailure(msgspec.Struct, frozen=True):
+    """Tell the owner that the move failed, and why."""
+
+    detail: str
+
+
+class ReportStep(msgspec.Struct, frozen=True):
+    """Report a step as a fact."""
+
+    step: StepName
+    detail: str
+
+
+class End(msgspec.Struct, frozen=True):
+    """Report the end of the lease as a fact."""
+
+    outcome: Literal["done", "failed", "deferred"]
+    detail: str
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Look again later."""
+
+    reason: str
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Do nothing more: the lease is not ours any more."""
+
+
+Step: TypeAlias = Begin | CallHook | Evict | TellFailure | ReportStep | End | Wait | Stop
+_NOTHING_DONE: Final = "nothing was done"
+
+
+def next_step(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
+    """Return what to do next for one lease."""
+    lease, stands = seen.lease, seen.stands
+    if (
+        done.ended
+        or stands is None
+        or stands.token != lease.token
+        or seen.now_ms >= min(lease.expires_at_ms, stands.expires_at_ms)
+    ):
+        return Stop()
+    left_ms = lease.expires_at_ms - margin_ms(policy) - seen.now_ms
+    if done.failure:
+        return _failing(done.failure, done)
+    if done.begun is None:
+        return _before(seen, done, left_ms)
+    here = _here(seen, done.begun)
+    if here:
+        return _until_evicted(seen, done, policy, left_ms, here)
+    return _after(seen, done, policy, left_ms)
+
+
+def _here(seen: Seen, begun: Begun) -> list[Pod]:
+    """Return the members that are there and not going, in their order.
+
+    The record is an object that others may write, so it alone moves nobody: a Pod besides the one that custody named must say
+    itself that it belongs to the group.
+    """
+    found = []
+    for member in begun.members:
+        pod = seen.pods.get(member.uid)
+        if pod is None or pod.deleting or pod.ended:
+            continue
+        if pod.uid == seen.lease.pod_uid or (begun.group and pod.declared.group == begun.group):
+            found.append(pod)
+    return found
+
+
+# --- before anything was done -------------------------------------------------------------------------------------------
+
+
+def _before(seen: Seen, done: Progress, left_ms: int) -> Step:
+    pod = seen.pods.get(seen.lease.pod_uid)
+    if pod is None or pod.ended:
+        return End("deferred", "the Pod has ended or is gone, and nobody moved it")
+    if seen.halted:
+        return End("deferred", f"{seen.halted}; {_NOTHING_DONE}")
+    if left_ms <= 0:
+        return End("deferred", f"the lease is nearly over; {_NOTHING_DONE}")
+    if seen.waits_for_other:
+        return Wait("another move of the same workload is under way")
+    if not seen.admitted:
+        return End("deferred", f"moves.cluster moves are under way; {_NOTHING_DONE}")
+    moving = _moving(seen, pod)
+    for each in moving:
+        if why := _immovable(each, seen, moving):
+            return _failing(why, done)
+    if len(moving) > min(GROUP_MAX, seen.evictions_max):
+        return _failing(
+            f"the group has {len(moving)} Pods; together move at most {GROUP_MAX}, and no more than"
+            f" moves.cluster_per_hour, which is {seen.evictions_max}",
+            done,
+        )
+    if len(moving) > seen.evictions_left:
+        return End(
+            "deferred", f"moves.cluster_per_hour evictions were done in the last hour; {_NOTHING_DONE}"
+        )
+    return Begin(
+        tuple(Member(each.uid, each.name, each.owner) for each in moving if each.owner is not None),
+        "" if pod.deleting else pod.declared.group,
+    )
+
+
+def _moving(seen: Seen, pod: Pod) -> list[Pod]:
+    """Return who moves: one that is going already goes alone, what is its group by now may be its replacement."""
+    if pod.deleting or not pod.declared.group:
+        return [pod]
+    group = [
+        each
+        for each in seen.pods.values()
+        if each.declared.group == pod.declared.group and not each.deleting and not each.ended
+    ]
+    return sorted(group, key=lambda each: (each.uid != pod.uid, each.name))
+
+
+def _immovable(pod: Pod, seen: Seen, moving: list[Pod]) -> str:
+    """Return why a Pod must not be moved, "" if it may."""
+    declared = pod.declared
+    if declared.errors:
+        return f"{pod.place} declares what cannot be read: {'; '.join(declared.errors)}"
+    if pod.owner is None:
+        return f"{pod.place} has no controller: nobody would make another, so it is not evicted"
+    if declared.ability not in ("checkpoint", "restartable"):
+        return f"{pod.place} declares neither checkpoint nor restartable (sickbay.dev/ability)"
+    if declared.ability == "checkpoint" and declared.checkpoint is None:
+        return f"{pod.place} declares checkpoint and no sickbay.dev/checkpoint-hook"
+    for hook in (declared.stop, declared.checkpoint):
+        if isinstance(hook, ExecHook) and hook.container not in pod.containers:
+            return f"{pod.place} has no container {hook.container!a}, which a hook of it names"
+        if hook is not None and not isinstance(hook, ExecHook) and pod.host_network:
+            return f"{pod.place} is on its node's network, where an http hook would reach the node; use an exec hook"
+    others = set(seen.shared_with.get(pod.uid, ())) - {each.uid for each in moving}
+    if others:
+        return f"{pod.place} shares a claim on the device with {len(others)} Pods that do not move, so another would get it again"
+    return ""
+
+
+# --- until the eviction -------------------------------------------------------------------------------------------------
+
+
+def _until_evicted(seen: Seen, done: Progress, policy: MovePolicy, left_ms: int, here: list[Pod]) -> Step:
+    assert done.begun is not None
+    if "owner_told" not in done.reported:
+        return ReportStep("owner_told", "the move begins")
+    if seen.halted and len(here) == len(done.begun.members):
+        return _failing(f"{seen.halted}; not evicted", done)
+    if left_ms <= 0:
+        why = f"the API server did not allow the eviction: {done.refused}" if done.refused else "time ran out"
+        return _failing(f"{why}; the lease ends and {', '.join(pod.name for pod in here)[:200]} stays", done)
+    for why in (_immovable_now(pod) for pod in here):
+        if why:
+            return _failing(why, done)
+    steps: tuple[tuple[HookKind, StepName, Callable[[Pod], Hook | None]], ...] = (
+        ("stop", "stopped", lambda pod: pod.declared.stop),
+        ("checkpoint", "checkpointed", lambda pod: pod.declared.checkpoint),
+    )
+    for kind, step, hook_of in steps:
+        with_hook = [(pod, hook) for pod in here if (hook := hook_of(pod)) is not None]
+        for pod, hook in with_hook:
+            if (kind, pod.uid) not in done.called:
+                return CallHook(kind, pod, hook, min(policy.hook_timeout_ms, left_ms))
+        if with_hook and step not in done.reported:
+            return ReportStep(step, _names(pod for pod, _ in with_hook))
+    return Evict(here[0])
+
+
+def _immovable_now(pod: Pod) -> str:
+    """Return why a Pod whose move began must not go on: its owner changed what it declares."""
+    declared = pod.declared
+    if declared.errors or declared.ability not in ("checkpoint", "restartable"):
+        return f"{pod.place} does not declare any more that it may be moved"
+    if declared.ability == "checkpoint" and declared.checkpoint is None:
+        return f"{pod.place} declares no sickbay.dev/checkpoint-hook any more"
+    return ""
+
+
+# --- after it -----------------------------------------------------------------------------------------------------------
+
+
+def _after(seen: Seen, done: Progress, policy: MovePolicy, left_ms: int) -> Step:
+    assert done.begun is not None
+    for step, detail in (
+        ("owner_told", "the move begins"),
+        ("evicted", ", ".join(member.name for member in done.begun.members)[:300]),
+    ):
+        if step not in done.reported:
+            return ReportStep(step, detail)  # type: ignore[arg-type]  # the names above
+    going = [member.name for member in done.begun.members if member.uid in seen.pods]
+    found = seen.replacement
+    if found.complete and not going:
+        return End("done", found.told) if "replaced" in done.reported else ReportStep("replaced", found.told)
+    waited_ms = 0 if done.evicted_at_ms is None else seen.now_ms - done.evicted_at_ms
+    told = "; ".join([*(f"{name} is still ending" for name in going[:8]), found.told]).strip("; ")
+    if waited_ms >= policy.replacement_timeout_ms or left_ms <= 0:
+        return _failing(f"evicted, but not replaced after {waited_ms // 1000} s: {told}", done)
+    return Wait(told)
+
+
+def _failing(detail: str, done: Progress) -> Step:
+    """Tell the owner first, so that whoever reads of the failure finds that he knows."""
+    done.failure = detail
+    if not done.failure_told:
+        return TellFailure(detail)
+    if "owner_told" not in done.reported:
+        return ReportStep("owner_told", "the move failed")
+    return End("failed", detail[:1_000])
+
+
+def _names(pods: Iterator[Pod]) -> str:
+    return ", ".join(pod.name for pod in pods)[:300]
