@@ -121,6 +121,22 @@ for module in $$source/kubernetes-*.mod; do \
 done
 endef
 
+# What people install and watch deploy/ with, as their authors have it: the tests read their answers. Two modules, for their
+# requirements differ.
+define build_deploy_tools
+folder="$(CACHE)/deploy-tools"; source=tests/cluster/deploytools; \
+if [ -e "$$folder/.stamp" ] && [ -z "$$(find $$source -newer "$$folder/.stamp" -type f)" ]; then exit 0; fi; \
+if ! command -v go >/dev/null; then \
+	echo "kustomize, Helm and promtool need Go 1.26 to be built: install it so that go is on the PATH" >&2; exit 1; \
+fi; \
+echo "building kustomize, Helm and promtool into .cache/deploy-tools (some minutes, once)"; \
+mkdir -p "$$folder"; \
+build() { (cd $$source && go build -trimpath -mod=readonly -modcacherw "-modfile=$$1" -ldflags "-s -w" -o "$$folder/" "$${@:2}"); }; \
+build go.mod sigs.k8s.io/kustomize/kustomize/v5 helm.sh/helm/v4/cmd/helm; \
+build promtool.mod github.com/prometheus/prometheus/cmd/promtool; \
+touch "$$folder/.stamp"
+endef
+
 # Quix Streams goes together with none of our requirements, so it has an environment of its own; without it its rows are left out.
 define install_quix
 quix="$(CACHE)/bench-quix"; \
@@ -183,8 +199,12 @@ test-slow: $(WHEEL_STAMP) postgresql kafka chromium ## run the long suites
 control-plane: ## build etcd, kube-apiserver, -scheduler and -controller-manager of 1.36 and 1.37 into .cache; needs Go
 	@$(build_control_plane)
 
+.PHONY: deploy-tools
+deploy-tools: ## build kustomize, Helm and promtool into .cache, for the tests of deploy/; needs Go
+	@$(build_deploy_tools)
+
 .PHONY: test-cluster
-test-cluster: $(WHEEL_STAMP) control-plane ## run the tests against a real control plane of both versions
+test-cluster: $(WHEEL_STAMP) control-plane deploy-tools ## run the tests against a real control plane of both versions
 	$(BIN)/pytest -m cluster -n 3 --dist worksteal
 
 .PHONY: judge
@@ -220,6 +240,10 @@ bench-live: $(WHEEL_STAMP) postgresql kafka ## measure the live path beside a pl
 .PHONY: mutants
 mutants: $(WHEEL_STAMP) postgresql ## break the core on purpose and see the tests fail
 	$(BIN)/python tests/mutants/run.py
+
+.PHONY: chart
+chart: $(WHEEL_STAMP) ## make the Helm chart again from the kustomize base
+	$(BIN)/python tests/packaging/make_chart.py
 
 .PHONY: examples
 examples: $(WHEEL_STAMP) ## build the shipped recordings again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import yaml
 from control_plane import Api, ApiError
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-_CLUSTER = {"Namespace", "ClusterRole", "ClusterRoleBinding"}
+_CLUSTER = {
+    "Namespace", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+}  # fmt: skip
 
 
 def read(name: str) -> list[dict[str, Any]]:
@@ -20,16 +23,23 @@ def read(name: str) -> list[dict[str, Any]]:
 def apply(api: Api, *names: str) -> None:
     """Make the objects of these files; those that are there stay."""
     for name in names:
-        for obj in read(name):
-            try:
-                api.create(_collection(obj), obj)
-            except ApiError as error:
-                if error.status != 409:
-                    raise
+        make(api, read(name))
 
 
-def _collection(obj: dict[str, Any]) -> str:
+def make(api: Api, objects: Iterable[dict[str, Any]]) -> None:
+    """Make these objects; those that are there stay."""
+    for obj in objects:
+        try:
+            api.create(collection(obj), obj)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+
+def collection(obj: dict[str, Any]) -> str:
+    """Return the path at which an object is made."""
     group, _, version = obj["apiVersion"].rpartition("/")
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"
     namespace = "" if obj["kind"] in _CLUSTER else f"/namespaces/{obj['metadata']['namespace']}"
-    return f"{root}{namespace}/{obj['kind'].lower()}s"
+    kind = obj["kind"].lower()
+    return f"{root}{namespace}/{kind.removesuffix('y') + 'ies' if kind.endswith('y') else kind + 's'}"
