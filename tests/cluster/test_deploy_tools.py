@@ -100,9 +100,26 @@ def test_a_component_changes_only_what_it_is_about(tmp_path, name):
             ("ClusterRole", "", "sickbay-respond-move-exec"),
             ("ClusterRoleBinding", "", "sickbay-respond-move-exec"),
         },
+        "verified-return": {policy, ("Deployment", NAMESPACE, "sickbay-respond-verify")},
         "http-hooks": {("NetworkPolicy", NAMESPACE, "reaches-hooks")},
     }
     assert changed == wanted[name]
+
+
+def test_templates_are_read_only_where_devices_are_verified(tmp_path):
+    """`respond verify` refuses a directory without any, so it must not be told of one before."""
+
+    def arguments(found):
+        (container,) = one(found, "Deployment", "sickbay-respond-verify")["spec"]["template"]["spec"][
+            "containers"
+        ]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        return container["args"], f"--templates={mounts['templates']}"
+
+    before, option = arguments(objects("base"))
+    assert not [each for each in before if each.startswith("--templates")]
+    after, _ = arguments(with_component(tmp_path, "verified-return"))
+    assert after == [*before, option]
 
 
 def test_hooks_in_containers_are_granted_to_the_mover_alone(tmp_path):

@@ -159,6 +159,8 @@ def test_commands_in_containers_are_an_addition_of_their_own():
 @click.command()
 @cluster_options
 @respond_options
+@click.option("--namespace")
+@click.option("--templates")
 @click.option("--listen-host")
 @click.option("--listen-port")
 def of_the_frame(**_):
@@ -315,6 +317,7 @@ EFFECTS = {
     "enforce-exclusion": ("enforce", [], "observe"),
     "enforce-extender": ("enforce", [], "enforce"),
     "evict": ("evict", [], "observe"),
+    "verified-return": ("enforce", [], "observe"),
 }
 
 
@@ -331,7 +334,9 @@ def test_a_component_switches_on_what_it_is_called_after(name):
         exclusion.mode, [rule.mode for rule in exclusion.rules], policy.respond.extender.mode,
     )  # fmt: skip
     assert policy.moves.enabled is False
-    opened = [obj for patch in document.get("patches", ()) for obj in objects_of(patch["patch"])]
+    assert policy.staged_return.prober == ("job" if name == "verified-return" else "none")
+    merged = [patch["patch"] for patch in document.get("patches", ()) if "target" not in patch]
+    opened = [obj for text in merged for obj in objects_of(text)]
     assert [obj["data"] for obj in opened] == ([{"noExecute": "true"}] if name == "evict" else [])
 
 

@@ -131,8 +131,7 @@ def _placed(value: Any, words: _Words) -> Any:
     if isinstance(value, str):
         account = f"system:serviceaccount:{NAMESPACE}:"
         if account in value:
-            value = value.replace(account, f"system:serviceaccount:{words('.Release.Namespace')}:")
-        return re.sub(rf"(?<==){VERIFICATION}$", lambda _: words(".Values.verificationNamespace"), value)
+            return value.replace(account, f"system:serviceaccount:{words('.Release.Namespace')}:")
     return value
 
 
@@ -168,7 +167,7 @@ def _pods(obj: dict[str, Any], words: _Words) -> None:
     (container,) = spec["containers"]
     container["image"] = words('printf "%s:%s" .Values.image.repository .Values.image.tag | quote')
     if more := _ARGUMENTS.get(obj["metadata"]["name"]):
-        first = " ".join(json.dumps(each) for each in container["args"])
+        first = " ".join(map(_argument, container["args"]))
         container["args"] = words(f"concat (list {first}) {more} | toJson")
     for variable in container.get("env", ()):
         reference = variable["valueFrom"]["secretKeyRef"]
@@ -179,6 +178,13 @@ def _pods(obj: dict[str, Any], words: _Words) -> None:
                 f".Values.{_SECRETS[volume['secret']['secretName']]} | quote"
             )
     spec["imagePullSecrets"] = words(".Values.image.pullSecrets | toJson")
+
+
+def _argument(given: str) -> str:
+    option, _, value = given.partition("=")
+    if value == VERIFICATION:
+        return f'(printf "{option}=%s" .Values.verificationNamespace)'
+    return json.dumps(given)
 
 
 def _config_map(obj: dict[str, Any], words: _Words) -> None:
