@@ -45,6 +45,8 @@ class Progress(msgspec.Struct, kw_only=True):
     """What was done under one lease, as one process remembers it; a new process does it again."""
 
     begun: Begun | None = None
+    #: Whether the record of an earlier process was asked for.
+    recalled: bool = False
     #: (hook, Pod uid).
     called: set[tuple[HookKind, str]] = set()
     reported: set[StepName] = set()
@@ -57,6 +59,8 @@ class Progress(msgspec.Struct, kw_only=True):
     evicted_at_ms: int | None = None
     #: Pods of the same controllers that were there before.
     known: set[str] = set()
+    #: Pods that stand in for the members.
+    replaced_by: set[str] = set()
     ended: bool = False
 
 

@@ -1,0 +1,388 @@
+"""The mover: one task for each lease that runs, each doing what the plan says next until its lease is over.
+
+Nothing is remembered that matters: a process that takes over finds the record of the move, the Pods as they are, and the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Literal, Protocol
+
+from responders.moves import owners
+from responders.moves.cluster import Cluster
+from responders.moves.declared import Hook
+from responders.moves.limits import Evictions, Leased, admitted, leased
+from responders.moves.plan import (
+    Begin,
+    CallHook,
+    End,
+    Evict,
+    Progress,
+    ReportStep,
+    Seen,
+    Step,
+    StepName,
+    Stop,
+    TellFailure,
+    Wait,
+    next_step,
+)
+from responders.moves.pods import Pod, claim_devices, claim_users
+from responders.moves.replacing import Candidate, Member, Replaced, candidates_of, replaced
+from responders.reporting import Reports
+from responders.view import Move, View
+from sickbay.clock import Times
+from sickbay.decisions import Decision, MoveFinished
+from sickbay.envelope import Envelope, derived_id
+from sickbay.errors import ServiceError
+from sickbay.facts import MoveReported, MoveStepReported
+from sickbay.operations.failpoints import reach
+from sickbay.operations.respond_metrics import RespondMetrics
+from sickbay.policy import Policy
+
+_log: Final = logging.getLogger(__name__)
+
+#: Between two looks at what a move waits for; after an eviction that was refused; after an error.
+_LOOK_S: Final = 1.0
+_REFUSED_S: Final = 5.0
+_ERROR_S: Final = 2.0
+#: Steps of one lease: hooks and evictions of a large group, with a look between them for as long as a lease may last.
+_STEPS_MAX: Final = 100_000
+_NOT_MOVABLE: Final = "workload_not_movable"
+ACTOR: Final = "sickbay-respond-move"
+
+
+class Hooks(Protocol):
+    """Who calls hooks."""
+
+    async def call(
+        self, *, hook: Hook, ip: str, namespace: str, pod: str, key: str, timeout_ms: int
+    ) -> tuple[bool, str]:
+        """Call a hook of a Pod, and return whether it went well and what it told. Never raises for what a hook does."""
+        ...
+
+
+class Mover:
+    """``act`` is what ``responders.keeping.keep`` calls; ``heard`` listens to decisions."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        hooks: Hooks,
+        reports: Reports,
+        view: View,
+        policy: Policy,
+        *,
+        times: Times,
+        metrics: RespondMetrics,
+        identity: str,
+        require_lead: Callable[[], None],
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._cluster, self._hooks, self._reports = cluster, hooks, reports
+        self._view, self._policy, self._times = view, policy, times
+        self._metrics, self._identity, self._require_lead = metrics, identity, require_lead
+        self._sleep = sleep
+        self._progress: dict[tuple[str, int], Progress] = {}
+        self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._evictions = Evictions()
+        #: Alerts whose owner was told.
+        self._told: set[str] = set()
+        self._problem = ""
+
+    def heard(self, _: Envelope, decision: Decision) -> None:
+        """Count the moves that ended: what was evicted before this process began counts in the hour."""
+        if isinstance(decision, MoveFinished) and decision.outcome in ("done", "failed", "timed_out"):
+            self._evictions.note(decision.pod_uid, decision.at_ms)
+
+    async def act(self) -> float | None:
+        """Begin what is leased, tell owners of what stays, and return when to look again, in seconds. Raises ServiceError."""
+        if not self._policy.moves.enabled:
+            return None
+        running = {each.key: each for each in leased(self._view, self._times.now_ms())}
+        for key in [key for key in self._progress if key not in running and key not in self._tasks]:
+            del self._progress[key]
+        for key, each in running.items():
+            if key not in self._progress:
+                self._progress[key] = Progress()
+                self._tasks[key] = asyncio.create_task(self._drive(each), name=f"move {each.move.move_id}")
+        for key, task in list(self._tasks.items()):
+            if task.done():
+                del self._tasks[key]
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
+        self._metrics.stands("moves", len(self._tasks))
+        await self._tell_owners()
+        problem, self._problem = self._problem, ""
+        if problem:
+            raise ServiceError(problem)
+        return _LOOK_S if self._tasks else None
+
+    async def close(self) -> None:
+        """Let go of every move; whoever has the lease next goes on."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    # --- one lease ---
+
+    async def _drive(self, lease: Leased) -> None:
+        for _ in range(_STEPS_MAX):
+            pause_s = 0.0
+            try:
+                step = await self._next(lease)
+                if isinstance(step, Stop):
+                    return
+                pause_s = await self._do(lease, step)
+                if isinstance(step, End):
+                    return
+            except ServiceError as error:
+                _log.warning("the move %s waits: %s", lease.move.move_id, error)
+                self._problem = str(error)
+                pause_s = _ERROR_S
+            if pause_s:
+                await self._sleep(pause_s)
+
+    async def _next(self, lease: Leased) -> Step:
+        done = self._progress[lease.key]
+        move = lease.move
+        stands = self._stands(lease)
+        if stands is None or stands.token != move.token:
+            return Stop()
+        if not done.recalled:
+            # a process before this one may have begun, and been killed after the eviction
+            kept = await self._cluster.event(move.namespace, owners.begun_name(move))
+            begun_before = None if kept is None else owners.read_begun(kept)
+            if begun_before is not None and move.pod_uid in {member.uid for member in begun_before.members}:
+                done.begun = begun_before
+            done.recalled = True
+        pods = await self._cluster.pods(move.namespace)
+        if done.begun is not None and done.evicted_at_ms is None:
+            here = [pods[m.uid] for m in done.begun.members if m.uid in pods]
+            if all(pod.deleting or pod.ended for pod in here):
+                done.evicted_at_ms = self._times.now_ms()
+        now_ms = self._times.now_ms()
+        limits = self._policy.moves
+        everybody = list(leased(self._view, now_ms))
+        begun = [key for key, progress in self._progress.items() if progress.begun is not None]
+        seen = Seen(
+            lease=move,
+            stands=self._stands(lease),
+            halted=self._halted(lease),
+            admitted=lease.key in admitted(everybody, begun, limits.cluster, limits.tenant_priority),
+            evictions_left=limits.cluster_per_hour - self._evictions.in_last_hour(now_ms),
+            evictions_max=limits.cluster_per_hour,
+            waits_for_other=self._waits_for_other(lease),
+            pods=pods,
+            shared_with=await self._shared_with(lease, pods) if done.begun is None else {},
+            replacement=await self._replacement(lease, done, pods),
+            now_ms=now_ms,
+        )
+        return next_step(seen, done, limits)
+
+    def _stands(self, lease: Leased) -> Move | None:
+        node = self._view.nodes.get(lease.node)
+        return None if node is None else node.moves.get(lease.move.move_id)
+
+    def _halted(self, lease: Leased) -> str:
+        node = self._view.nodes.get(lease.node)
+        device = None if node is None else node.devices.get(lease.move.device_id)
+        episode = None if device is None else device.record.episode
+        if device is None or episode is None or device.record.phase != "quarantined":
+            return "the device is on its way back"
+        if self._view.breaker_open(device.driver):
+            return "a breaker is open"
+        return "the episode is held" if episode.held else ""
+
+    def _waits_for_other(self, lease: Leased) -> bool:
+        for key, progress in self._progress.items():
+            if key == lease.key or progress.begun is None or progress.ended or key not in self._tasks:
+                continue
+            if lease.move.pod_uid in {member.uid for member in progress.begun.members}:
+                return True
+        return False
+
+    async def _shared_with(self, lease: Leased, pods: Mapping[str, Pod]) -> dict[str, tuple[str, ...]]:
+        """Return who else has the claim by which the Pod has the device."""
+        pod = pods.get(lease.move.pod_uid)
+        users: set[str] = set()
+        for name in pod.claims if pod is not None else ():
+            claim = await self._cluster.claim(lease.move.namespace, name)
+            if claim is not None and lease.move.device_id in (claim_devices(claim) or ()):
+                users |= set(claim_users(claim))
+        return {lease.move.pod_uid: tuple(sorted(users))}
+
+    async def _replacement(self, lease: Leased, done: Progress, pods: Mapping[str, Pod]) -> Replaced:
+        if done.begun is None or done.evicted_at_ms is None:
+            return Replaced()
+        # what was there before, and what stands in for another move, is no replacement of this one
+        excluded = done.known | {
+            uid for key, other in self._progress.items() if key != lease.key for uid in other.replaced_by
+        }
+        candidates = [
+            Candidate(pod, await self._devices(pod))
+            for pod in candidates_of(done.begun.members, pods.values(), done.begun.since, excluded)
+        ]
+        found = replaced(done.begun.members, candidates, self._view)
+        if found.complete:
+            done.replaced_by = set(found.uids)
+        return found
+
+    async def _devices(self, pod: Pod) -> tuple[str, ...] | None:
+        devices = list(pod.plugin_devices)
+        if pod.claims_missing:
+            return None
+        for name in pod.claims:
+            claim = await self._cluster.claim(pod.namespace, name)
+            given = None if claim is None else claim_devices(claim)
+            if given is None:
+                return None
+            devices += given
+        return tuple(devices)
+
+    # --- doing ---
+
+    async def _do(self, lease: Leased, step: Step) -> float:
+        """Carry a step out and return how long to wait, in seconds."""
+        done, move = self._progress[lease.key], lease.move
+        match step:
+            case Wait():
+                return _LOOK_S
+            case Begin(members, group):
+                await self._begin(lease, done, members, group)
+            case CallHook(kind, pod, hook, timeout_ms):
+                self._require_lead()
+                reach("move.hook")
+                ok, told = await self._hooks.call(
+                    hook=hook,
+                    ip=pod.ip,
+                    namespace=pod.namespace,
+                    pod=pod.name,
+                    key=move.move_id,
+                    timeout_ms=timeout_ms,
+                )
+                reach("move.hooked")
+                self._metrics.done(f"{kind}_hook", "done" if ok else "failed")
+                if ok:
+                    done.called.add((kind, pod.uid))
+                else:
+                    done.failure = f"the {kind} hook of {pod.place} failed: {told}"
+            case Evict(pod):
+                return await self._evict(lease, done, pod)
+            case TellFailure(detail):
+                pod_is = {"namespace": move.namespace, "name": move.pod, "uid": move.pod_uid}
+                await self._cluster.tell(
+                    owners.failed_event(move, pod_is, detail, self._times.now_ms(), self._identity)
+                )
+                done.failure_told = True
+            case ReportStep(name, detail):
+                await self._reports.report(self._fact(lease, name, detail))
+                reach(f"move.{name}")
+                done.reported.add(name)
+            case End(outcome, detail):
+                await self._end(lease, done, outcome, detail)
+            case Stop():
+                pass
+        return 0.0
+
+    async def _begin(self, lease: Leased, done: Progress, members: tuple[Member, ...], group: str) -> None:
+        move = lease.move
+        pods = await self._cluster.pods(move.namespace)
+        pod = pods.get(move.pod_uid)
+        if pod is None:
+            return
+        owners_of = {member.owner.uid for member in members}
+        known = {p.uid for p in pods.values() if p.owner is not None and p.owner.uid in owners_of}
+        reach("move.beginning")
+        kept = await self._cluster.tell(
+            owners.begun_event(move, pod, members, group, self._times.now_ms(), self._identity)
+        )
+        reach("move.begun")
+        begun = owners.read_begun(kept)
+        if begun is None or move.pod_uid not in {member.uid for member in begun.members}:
+            done.failure = (
+                f"the Event {owners.begun_name(move)} is somebody else's, and the move cannot be recorded"
+            )
+            return
+        # of a move that another process began, what is there now may be the replacement
+        done.known = (
+            known
+            if begun.members == members and not any(pods[m.uid].deleting for m in members if m.uid in pods)
+            else set()
+        )
+        done.begun = begun
+
+    async def _evict(self, lease: Leased, done: Progress, pod: Pod) -> float:
+        reach("move.evicting")
+        found = await self._cluster.evict(pod)
+        reach("move.evicted_pod")
+        self._metrics.done("evict", found.outcome)
+        if found.outcome == "done":
+            self._evictions.note(pod.uid, self._times.now_ms())
+            _log.info(
+                "evicted %s off %s", pod.place, lease.move.device_id, extra={"move": lease.move.move_id}
+            )
+            return 0.0
+        if found.outcome == "refused":
+            done.refused = found.told
+            return _REFUSED_S
+        return 0.1  # it changed meanwhile: read it again
+
+    async def _end(
+        self, lease: Leased, done: Progress, outcome: Literal["done", "failed", "deferred"], detail: str
+    ) -> None:
+        move = lease.move
+        reach("move.ending")
+        await self._reports.report(
+            MoveReported(
+                node=lease.node,
+                observed_at_ms=self._times.now_ms(),
+                request_id=derived_id("move-end", move.move_id, str(move.token)),
+                device_id=move.device_id,
+                actor=ACTOR,
+                move_id=move.move_id,
+                token=move.token,
+                outcome=outcome,
+                detail=detail,
+            )
+        )
+        reach("move.ended")
+        done.ended = True
+        self._metrics.done("move", outcome)
+        _log.info("the move %s: %s", move.move_id, detail, extra={"outcome": outcome})
+
+    def _fact(self, lease: Leased, step: StepName, detail: str) -> MoveStepReported:
+        move = lease.move
+        return MoveStepReported(
+            node=lease.node,
+            observed_at_ms=self._times.now_ms(),
+            request_id=derived_id("move-step", move.move_id, str(move.token), step),
+            device_id=move.device_id,
+            actor=ACTOR,
+            move_id=move.move_id,
+            token=move.token,
+            step=step,
+            detail=detail,
+        )
+
+    # --- owners of what stays ---
+
+    async def _tell_owners(self) -> None:
+        for node in list(self._view.nodes.values()):
+            for alert in list(node.alerts.values()):
+                if alert.alert == _NOT_MOVABLE and alert.alert_id not in self._told:
+                    await self._tell_owner(alert.alert_id, alert.about)
+                    self._told.add(alert.alert_id)
+
+    async def _tell_owner(self, alert_id: str, about: str) -> None:
+        device_id, _, place = about.rpartition(" ")
+        namespace, _, name = place.partition("/")
+        pods = await self._cluster.pods(namespace)
+        for pod in pods.values():
+            if pod.name == name and not pod.deleting:
+                await self._cluster.tell(
+                    owners.not_movable_event(alert_id, device_id, pod, self._times.now_ms(), self._identity)
+                )
+                self._metrics.done("owner", "told")
