@@ -24,7 +24,9 @@ NODE: Final = "sickbay.dev/node"
 ATTEMPT: Final = "sickbay.dev/attempt"
 #: What the driver published when the claim was made (``Published.digest``).
 PUBLISHED: Final = "sickbay.dev/published"
-#: All objects of ours, and no others.
+#: Which installation made it: the prefix of its topics.
+INSTALLATION: Final = "sickbay.dev/installation"
+#: All objects of this kind, of any installation.
 OURS: Final = f"{MANAGED_BY}=sickbay,{STEP}"
 #: The key of the taint that keeps others off the device (the exclusion responder's).
 QUARANTINE: Final = "sickbay.dev/quarantine"

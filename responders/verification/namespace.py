@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from responders.verification.jobs import OURS
+from responders.verification.jobs import INSTALLATION, OURS
 from responders.verification.plan import Resource
 from sickbay.cluster.apistatus import told
 from sickbay.cluster.requests import Requests
@@ -31,19 +31,25 @@ class RefusedError(Exception):
 
 
 class Namespace:
-    """The namespace that the Jobs run in. Every method raises ServiceError when the API server does not do it."""
+    """The namespace that the Jobs run in. Every method raises ServiceError when the API server does not do it.
 
-    def __init__(self, requests: Requests, name: str) -> None:
+    Objects of another installation (the prefix of its topics) are not seen, so they are not taken for garbage.
+    """
+
+    def __init__(self, requests: Requests, name: str, installation: str) -> None:
         self._requests = requests
         self._name = name
+        self._installation = installation
 
     def _path(self, resource: str) -> str:
         return f"{_PATHS[resource][0]}/namespaces/{self._name}/{resource}"
 
     async def ours(self, resource: str) -> list[dict[str, Any]]:
-        """Return the objects of ours."""
+        """Return the objects of ours; of Pods those that Jobs made."""
         needs = f"the service account needs {_PATHS[resource][1]} in {self._name}"
-        return await self._list(self._path(resource), (("labelSelector", OURS),), _PAGE, needs)
+        # a Pod is known by the labels of its template, which say nothing of the installation
+        selector = OURS if resource == "pods" else f"{OURS},{INSTALLATION}={self._installation}"
+        return await self._list(self._path(resource), (("labelSelector", selector),), _PAGE, needs)
 
     async def slices(self, node: str, driver: str) -> list[dict[str, Any]]:
         """Return the slices of a driver for a node, and those that are for no node alone."""
@@ -74,12 +80,16 @@ class Namespace:
     async def create(self, resource: Resource, body: dict[str, Any]) -> None:
         """Make an object. Raises RefusedError when it is not a good one, and ServiceError when it may be taken later."""
         path = self._path(resource)
+        metadata = body["metadata"]
+        labels = metadata["labels"] | {INSTALLATION: self._installation}
+        body = body | {"metadata": metadata | {"labels": labels}}
         code, _, answer = await self._requests.request_json("POST", path, (), body)
         if code in (400, 422):
             raise RefusedError(told(code, answer))
         if code == 409:
             raise ServiceError(
-                f"{path}/{body['metadata']['name']} is there already and is not Sickbay's; delete it"
+                f"{path}/{body['metadata']['name']} is there already and is not of this"
+                " installation; delete it, or give each installation a namespace of its own"
             )
         if code not in (200, 201, 202):
             remedy = (

@@ -273,11 +273,15 @@ def _waited(world: World, name: str, reason: str) -> str:
 
 
 def _finished(job: Object) -> tuple[Literal["Complete", "Failed"], str] | None:
-    """Return how a Job ended and why, ``None`` while it runs."""
+    """Return how a Job ended and why, ``None`` while it runs.
+
+    One that must fail has failed: its ``Failed`` waits until its Pods are gone, which a lost node never says.
+    """
     for condition in (job.get("status") or {}).get("conditions") or ():
         kind = condition.get("type")
-        if kind in ("Complete", "Failed") and condition.get("status") == "True":
-            return kind, f"{condition.get('reason') or 'the Job failed'}: {condition.get('message') or kind}"
+        if kind in ("Complete", "Failed", "FailureTarget") and condition.get("status") == "True":
+            told = f"{condition.get('reason') or 'the Job failed'}: {condition.get('message') or kind}"
+            return "Complete" if kind == "Complete" else "Failed", told
     return None
 
 

@@ -71,7 +71,7 @@ def verify(
                 "staged_return.prober is none: no device is verified, and this process has nothing to do"
             )
         verifier = Verifier(
-            namespace=Namespace(running.client, namespace),
+            namespace=Namespace(running.client, namespace, running.settings.prefix),
             templates=templates,
             policy=running.policy.staged_return,
             view=running.view,

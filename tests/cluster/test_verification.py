@@ -88,7 +88,7 @@ class Probed:
         async def run():
             client = await ApiClient.connect(self.plane.kubeconfig(self.plane.folder / "verifier"))
             verifier = Verifier(
-                namespace=Namespace(client, NAMESPACE),
+                namespace=Namespace(client, NAMESPACE, "sickbay"),
                 templates=TEMPLATES,
                 policy=self.policy,
                 view=self.view,
@@ -112,8 +112,10 @@ class Probed:
         return asyncio.run(run())
 
     def bound(self):
-        """Return the Pod of the step once it is bound."""
-        return next((each for each in self.api.items(PODS) if each["spec"].get("nodeName")), None)
+        """Return the Pod of the step once it is bound, and not one that is over."""
+        bound = (each for each in self.api.items(PODS) if each["spec"].get("nodeName"))
+        over = ("Succeeded", "Failed")
+        return next((each for each in bound if each["status"].get("phase") not in over), None)
 
     def allocated(self, path):
         results = self.api.get(path).get("status", {}).get("allocation", {}).get("devices", {}).get("results")
@@ -149,17 +151,27 @@ def test_a_probe_gets_exactly_the_tainted_device_on_its_node_and_passes(probed):
     name = running["metadata"]["labels"]["batch.kubernetes.io/job-name"]
     assert probed.allocated(f"{CLAIMS}/{name}") == [(NODE, "gpu-1")]
     probed.kubelet.run(running)
-    probed.until(lambda: probed.api.get(f"{JOBS}/{name}")["status"].get("ready"), "the Job does not run")
-    probed.kubelet.finish(running)
-    (fact,) = probed.until(lambda: probed.facts, "nothing was reported")
+    looks = iter(range(100))
+
+    def reported():
+        if next(looks) == 2:
+            probed.kubelet.finish(running)
+        return probed.facts
+
+    (fact,) = probed.until(reported, "nothing was reported")
     assert (fact.passed, fact.detail) == (True, "its claim had this device")
     # the canary has it next, and what is left of the probe goes
     probed.begin("canary", canary_at_ms=probed.now_ms())
     real = probed.now_ms
     probed.now_ms = lambda: real() + 60_000
     probed.until(lambda: [each["metadata"]["name"] for each in probed.api.items(JOBS)] == [name.replace("probe", "canary")] and len(probed.api.items(CLAIMS)) == 1, "the probe is still there")  # fmt: skip
-    probed.until(probed.bound, "the canary was not bound")
+    running = probed.until(probed.bound, "the canary was not bound")
     assert probed.allocated(f"{CLAIMS}/{name.replace('probe', 'canary')}") == [(NODE, "gpu-1")]
+    # it ends while the process is away, and its allocation is taken back
+    probed.kubelet.run(running)
+    probed.kubelet.finish(running)
+    probed.until(lambda: len(probed.facts) == 2, "the canary was not reported")
+    assert (probed.facts[1].passed, probed.facts[1].detail) == (True, "no other device fits its claim")
     probed.view.nodes.clear()
     probed.until(lambda: not probed.api.items(JOBS), "garbage stays")
 

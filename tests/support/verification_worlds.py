@@ -134,7 +134,12 @@ class Cluster:
                 if (each["spec"]["driver"], each["spec"].get("nodeName", ""))
                 == (wanted["spec.driver"], wanted["spec.nodeName"])
             ]
-        return [each for (kind, _), each in self.objects.items() if kind == resource]
+        wanted = dict(part.split("=") for part in query.get("labelSelector", "").split(",") if "=" in part)
+        return [
+            each
+            for (kind, _), each in self.objects.items()
+            if kind == resource and wanted.items() <= each["metadata"].get("labels", {}).items()
+        ]
 
     def _create(self, resource: str, body: dict[str, Any]) -> Any:
         name = body["metadata"]["name"]
@@ -184,7 +189,7 @@ class Cluster:
         """Say what the Pod of the only Job says."""
         name = self.one("jobs")["metadata"]["name"]
         owner = {"kind": "Job", "uid": self.one("jobs")["metadata"]["uid"]}
-        labels = {"batch.kubernetes.io/job-name": name}
+        labels = {"batch.kubernetes.io/job-name": name, "app.kubernetes.io/managed-by": "sickbay"}
         self.put("pods", {"metadata": {"name": f"{name}-x", "labels": labels, "ownerReferences": [owner]}, "status": status})  # fmt: skip
 
     def require_lead(self) -> None:
@@ -212,7 +217,7 @@ class Silent:
 def verifier(cluster: Cluster, view: View, **changes: Any) -> Verifier:
     """Return a process that knows nothing but what it is given."""
     given: dict[str, Any] = {
-        "namespace": Namespace(cluster, "sickbay-verification"),
+        "namespace": Namespace(cluster, "sickbay-verification", "sickbay"),
         "templates": TEMPLATES,
         "policy": POLICY,
         "view": view,

@@ -18,6 +18,7 @@ from verification_worlds import (
     verifier,
 )
 
+from responders.verification.namespace import Namespace
 from responders.verification.plan import GARBAGE_AFTER_MS
 from responders.verification.templates import Templates
 from responders.view import View
@@ -94,6 +95,13 @@ def test_a_job_that_runs_too_long_has_failed_and_what_it_waited_for_is_told():
     cluster.one("jobs")["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}]}  # fmt: skip
     looks(process)
     assert only_fact(cluster).detail == "DeadlineExceeded: too long; it waited: no device"
+
+
+def test_a_job_that_must_fail_has_failed_though_its_pod_never_ends():
+    cluster, _, process = begun()
+    cluster.finish("FailureTarget", "DeadlineExceeded")
+    looks(process)
+    assert only_fact(cluster).detail.startswith("DeadlineExceeded: ")
 
 
 def test_a_step_whose_job_says_nothing_is_reported_before_custody_takes_the_silence_for_it():
@@ -217,7 +225,7 @@ def test_one_step_that_cannot_be_made_does_not_keep_the_others():
 def test_somebody_elses_object_of_the_name_is_left_alone():
     cluster = Cluster(TWO)
     cluster.answers["POST", "jobs"] = (409, {"reason": "AlreadyExists"})
-    with pytest.raises(ServiceError, match="is there already and is not Sickbay's; delete it"):
+    with pytest.raises(ServiceError, match="is not of this installation; delete it"):
         begun(cluster=cluster)
 
 
@@ -251,6 +259,13 @@ def test_garbage_is_taken_away_but_not_what_another_replica_may_just_have_made()
     cluster.now_ms += GARBAGE_AFTER_MS
     looks(later)
     assert not cluster.objects
+
+
+def test_the_objects_of_another_installation_are_no_garbage():
+    cluster, _, _ = begun()
+    cluster.now_ms += GARBAGE_AFTER_MS
+    looks(verifier(cluster, View(), namespace=Namespace(cluster, "sickbay-verification", "another")))
+    assert len(cluster.objects) == 2
 
 
 def test_a_claim_of_a_job_that_somebody_took_away_is_made_anew():
