@@ -32,8 +32,10 @@ from projections.tables import (
     episode,
     episode_evidence,
     event_log,
+    exclusion,
     late_fact,
     move,
+    move_step,
     node_incident,
     parked,
     request,
@@ -250,8 +252,30 @@ def breaker(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
 
 
 def moves(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
-    """The version of each move that stood."""
-    return select(*_same(standing(move, ("move_id",), moment), columns))
+    """The version of each move that stood, and how often it had been leased by then."""
+    found, each = standing(move, ("move_id",), moment), move.alias("each")
+    leased = (
+        select(func.count())
+        .select_from(each)
+        .where(
+            each.c.state == "leased",
+            each.c.log_offset <= found.c.log_offset,
+            *(each.c[name] == found.c[name] for name in ("generation", "partition_number", "move_id")),
+        )
+        .scalar_subquery()
+    )
+    return select(*(leased.label(name) if name == "leases" else found.c[name] for name in columns))
+
+
+def move_steps(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """Steps that movers told."""
+    return select(*_same(move_step, columns)).where(happened(move_step, moment))
+
+
+def exclusions(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """What was told last of each taint rule."""
+    found = standing(exclusion, ("node", "rule"), moment)
+    return select(*(found.c.at_ms.label(name) if name == "told_at_ms" else found.c[name] for name in columns))
 
 
 def found_alerts(moment: Moment) -> Subquery:

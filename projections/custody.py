@@ -12,6 +12,8 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection
 
+from projections.exclusions import next_exclusion
+from projections.happenings import breaker_row, gap_row, place, request_row, step_row
 from projections.inventory import next_publication
 from projections.records import LogRecord
 from projections.rows import Row, Versions, canonical, insert_many, insert_new, known_events, upsert
@@ -24,8 +26,10 @@ from projections.tables import (
     episode,
     episode_evidence,
     event_log,
+    exclusion,
     late_fact,
     move,
+    move_step,
     node_incident,
     request,
     transition,
@@ -52,7 +56,14 @@ from sickbay.decisions import (
     NodeIncidentOpened,
 )
 from sickbay.events import KINDS
-from sickbay.facts import DevicePublished, DeviceWithdrawn, Request, WatchGapFound
+from sickbay.facts import (
+    DevicePublished,
+    DeviceWithdrawn,
+    ExclusionReported,
+    MoveStepReported,
+    Request,
+    WatchGapFound,
+)
 
 NAME: Final = "custody"
 TABLES: Final = CUSTODY_TABLES
@@ -68,12 +79,6 @@ WANTED: Final = frozenset(
 
 #: The alert that marks facts behind the lateness horizon (design, section 5, law 2).
 LATE_FACT: Final = "late_fact"
-
-_REQUEST_COLUMNS: Final = tuple(
-    column.name
-    for column in request.columns
-    if column.name not in {"generation", "partition_number", "log_offset", "event_id", "kind", "at_ms"}
-)
 
 
 def apply(connection: Connection, generation: int, records: Sequence[LogRecord]) -> None:
@@ -96,12 +101,14 @@ class _Batch:
         self._moves = Versions(connection, move, ("move_id",), generation)
         self._alerts = Versions(connection, alert, ("alert_id",), generation)
         self._inventory = Versions(connection, device_inventory, ("node", "device_id"), generation)
+        self._exclusions = Versions(connection, exclusion, ("node", "rule"), generation)
         self._timelines = Timelines(connection, generation)
         self._current: dict[tuple[str, str], Row] = {}
         self._evidence: dict[tuple[str, str], Row] = {}
         self._transitions: list[Row] = []
         self._breakers: list[Row] = []
         self._requests: list[Row] = []
+        self._steps: list[Row] = []
         self._late: dict[tuple[int, int, str], Row] = {}
         self._gaps: list[Row] = []
         self._causes: dict[tuple[int, str], tuple[int, int]] = {}
@@ -109,7 +116,7 @@ class _Batch:
     def load(self, records: Sequence[LogRecord]) -> None:
         """Read what the records will touch."""
         devices: set[tuple[str, str]] = set()
-        episodes, incidents, moves, alerts, inventory = set(), set(), set(), set(), set()
+        episodes, incidents, moves, alerts, inventory, exclusions = (set() for _ in range(6))
         causes: dict[int, set[str]] = {}
         earliest: list[int] = []
         for partition, _, envelope, _, _, event in records:
@@ -129,6 +136,8 @@ class _Batch:
                         causes.setdefault(partition, set()).update(event.evidence, {envelope.causation_id})
                 case DevicePublished() | DeviceWithdrawn():
                     inventory.add((partition, event.node, event.device_id))
+                case ExclusionReported():
+                    exclusions.add((partition, event.node, event.rule))
         self._timelines.load(devices, min(earliest, default=0))
         for versions, keys in (
             (self._episodes, episodes),
@@ -136,6 +145,7 @@ class _Batch:
             (self._moves, moves),
             (self._alerts, alerts),
             (self._inventory, inventory),
+            (self._exclusions, exclusions),
         ):
             versions.load(keys)
         for partition, ids in causes.items():
@@ -154,17 +164,24 @@ class _Batch:
             case AlertRaised() | AlertCleared() as event:
                 self._alert(record, event)
             case BreakerOpened() | BreakerClosed() as event:
-                self._breaker(record, event)
+                self._breakers.append(breaker_row(self._generation, record, event))
             case DevicePublished() | DeviceWithdrawn() as event:
                 self._published(record, event)
+            case ExclusionReported() as event:
+                before = self._exclusions.latest(record.partition, event.node, event.rule)
+                self._exclusions.put(self._version(record) | next_exclusion(before, event))
+            case MoveStepReported() as event:
+                self._steps.append(step_row(self._generation, record, event))
             case Request() as event:
-                self._request(record, event)
+                self._requests.append(request_row(self._generation, record, event))
             case WatchGapFound() as event:
-                self._gap(record, event)
+                self._gaps.append(gap_row(self._generation, record, event))
 
     def flush(self) -> None:
         """Write everything."""
-        for versions in (self._episodes, self._incidents, self._moves, self._alerts, self._inventory):
+        for versions in (
+            self._episodes, self._incidents, self._moves, self._alerts, self._inventory, self._exclusions,
+        ):  # fmt: skip
             versions.flush()
         self._timelines.flush()
         upsert(self._connection, device_current, list(self._current.values()))
@@ -172,15 +189,12 @@ class _Batch:
         insert_many(self._connection, transition, self._transitions)
         insert_many(self._connection, breaker_history, self._breakers)
         insert_many(self._connection, request, self._requests)
+        insert_many(self._connection, move_step, self._steps)
         insert_many(self._connection, late_fact, list(self._late.values()))
         insert_many(self._connection, watch_gap, self._gaps)
 
     def _place(self, record: LogRecord) -> Row:
-        return {
-            "generation": self._generation,
-            "partition_number": record.partition,
-            "log_offset": record.offset,
-        }
+        return place(self._generation, record)
 
     def _version(self, record: LogRecord) -> Row:
         return {
@@ -349,38 +363,10 @@ class _Batch:
                 "reason": event.reason,
             }
 
-    def _breaker(self, record: LogRecord, event: BreakerOpened | BreakerClosed) -> None:
-        opened = isinstance(event, BreakerOpened)
-        self._breakers.append(
-            self._place(record)
-            | {"event_id": record.envelope.event_id, "at_ms": event.at_ms, "scope": event.scope}
-            | {
-                "state": "open" if opened else "closed",
-                "opened_at_ms": event.at_ms if isinstance(event, BreakerOpened) else event.opened_at_ms,
-            }
-            | {name: getattr(event, name, None) for name in ("adverse", "known", "threshold")}
-            | _why(record, event)
-        )
-
     def _published(self, record: LogRecord, event: DevicePublished | DeviceWithdrawn) -> None:
         row = next_publication(self._inventory.latest(record.partition, event.node, event.device_id), event)
         if row is not None:
             self._inventory.put(self._version(record) | row)
-
-    def _request(self, record: LogRecord, event: Request) -> None:
-        asked: Row = {name: getattr(event, name, None) for name in _REQUEST_COLUMNS}
-        asked |= {name: int(asked[name]) for name in ("passed", "closed") if asked[name] is not None}
-        asked["ledger_version"] = asked["ledger_version"] or None
-        self._requests.append(
-            self._place(record)
-            | {"event_id": record.envelope.event_id, "kind": event.KIND, "at_ms": event.observed_at_ms}
-            | asked
-        )
-
-    def _gap(self, record: LogRecord, event: WatchGapFound) -> None:
-        state = {"watched": event.watched, "from_ms": event.from_ms, "to_ms": event.to_ms}
-        versions = {"from_rv": str(event.from_rv), "to_rv": str(event.to_rv)}
-        self._gaps.append(self._place(record) | state | versions)
 
 
 def _episodes_of(event: CustodyDecision) -> tuple[Episode, ...]:

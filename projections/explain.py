@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, and_, or_, select
 
-from projections.audit import AUDIT_VIEWS, Cell
+from projections.audit import AUDIT_VIEWS
 from projections.audit_queries import found_alerts
+from projections.audit_view import Cell
 from projections.records import LogRecord
 from projections.rows import KEYS_PER_QUERY, chunks
 from projections.tables import episode, episode_evidence, event_log, transition

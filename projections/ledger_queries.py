@@ -34,8 +34,8 @@ from projections.ledger_tables import (
     ledger_refusal,
     ledger_verdict,
 )
-from projections.tables import NUMBER
-from projections.temporal import Moment, happened, live, runs, standing
+from projections.tables import NUMBER, device_inventory
+from projections.temporal import Moment, happened, live, newest_ms, runs, standing
 from sickbay.quantity import NANO_PER_MILLI, NANO_PER_UNIT
 
 _HALF: Final = 1 << 32
@@ -282,3 +282,75 @@ def placement_failures(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
     """Alerts that a claim's devices span NUMA nodes, or miss the one that was asked for."""
     found = found_alerts(moment)
     return select(*named(found, columns)).where(found.c.alert.in_(_PLACEMENT_ALERTS))
+
+
+# --- measures --------------------------------------------------------------------------------------------------------
+
+
+def difference(moment: Moment, columns: tuple[str, ...]) -> Select[Any]:
+    """What the book recorded has in use on each node beyond the book derived; below nothing where it has less."""
+    found = _balances(moment, ("node", "book", "resource"))
+    keys = ("node", "resource", "unit")
+
+    def used_in(book: str, name: str) -> ColumnElement[Any]:
+        # a book has one row of a resource on a node, or none
+        return func.coalesce(func.max(case((found.c.book == book, found.c[name]))), 0)
+
+    both = (
+        select(
+            *named(found, keys),
+            *(
+                used_in(book, f"used{rest}").label(f"{book}{rest}")
+                for book in ("recorded", "derived")
+                for rest in ("", "_rest_nano")
+            ),
+        )
+        .where(found.c.book.in_(("recorded", "derived")))
+        .group_by(*(found.c[name] for name in keys))
+        .subquery("both_books")
+    )
+    is_short = both.c.recorded_rest_nano < both.c.derived_rest_nano
+    unit_nano = case(
+        (both.c.unit == "millicores", literal(NANO_PER_MILLI, NUMBER)), else_=literal(NANO_PER_UNIT, NUMBER)
+    )
+    rest = both.c.recorded_rest_nano - both.c.derived_rest_nano + case((is_short, unit_nano), else_=0)
+    units = both.c.recorded - both.c.derived - case((is_short, 1), else_=0)
+    found_difference = select(both, units.label("difference"), rest.label("difference_rest_nano")).subquery(
+        "difference"
+    )
+    return select(*named(found_difference, columns)).where(
+        or_(found_difference.c.difference != 0, found_difference.c.difference_rest_nano != 0)
+    )
+
+
+def mapping_age(moment: Moment, _columns: tuple[str, ...]) -> Select[Any]:
+    """Each mapping that an entry which stands was counted by, since it was first used on its device."""
+    found = _entries(moment)
+    names = ("partition_number", "node", "device_id", "mapping_version")
+    in_use = (
+        select(*named(found, names), func.count().label("entries"))
+        .where(found.c.state == "posted", found.c.mapping_version != "")
+        .group_by(*(found.c[name] for name in names))
+        .subquery("in_use")
+    )
+    first = (
+        select(*named(ledger_entry, names), func.min(ledger_entry.c.posted_at_ms).label("first_used_at_ms"))
+        .where(happened(ledger_entry, moment), ledger_entry.c.mapping_version != "")
+        .group_by(*(ledger_entry.c[name] for name in names))
+        .subquery("first")
+    )
+    inventory = standing(device_inventory, ("node", "device_id"), moment)
+    newest = newest_ms(in_use.c.partition_number, moment)
+    age_ms = case((newest > first.c.first_used_at_ms, newest - first.c.first_used_at_ms), else_=0)
+    return select(
+        *named(in_use, ("node", "device_id")),
+        func.coalesce(inventory.c.driver, "").label("driver"),
+        *named(in_use, ("mapping_version", "entries")),
+        first.c.first_used_at_ms,
+        age_ms.label("age_ms"),
+    ).select_from(
+        in_use.join(first, and_(*(in_use.c[name] == first.c[name] for name in names))).outerjoin(
+            inventory,
+            and_(inventory.c.node == in_use.c.node, inventory.c.device_id == in_use.c.device_id),
+        )
+    )

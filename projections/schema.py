@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 #: The revision that this build reads and writes.
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 #: The revision before the ledger: whoever wrote such a log decided nothing about it.
 _BEFORE_LEDGER: Final = "0001"
 

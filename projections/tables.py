@@ -290,6 +290,7 @@ move: Final = _versions(
         *_numbers("planned_at_ms", "token", "lease_expires_at_ms", "finished_at_ms", optional=True),
         *_texts("outcome", "clause", "reason", "policy"),
         Index(None, "generation", "episode_id"),
+        Index(None, "generation", "move_id", "log_offset"),
     ),
 )
 
@@ -302,6 +303,18 @@ alert: Final = _versions(
         _number("cleared_at_ms", optional=True),
         *_texts("clause", "reason", "policy", "causation_id"),
         Index(None, "generation", "about"),
+    ),
+)
+
+#: What stands of each taint rule, as whoever keeps the rules told. ``since_ms`` is when state and effect became what they are.
+exclusion: Final = _versions(
+    "exclusion",
+    "node",
+    "rule",
+    columns=(
+        *_texts("device_id", "episode_id", "effect", "state", "actor", "detail"),
+        *_numbers("since_ms", "repairs"),
+        Index(None, "generation", "episode_id"),
     ),
 )
 
@@ -344,6 +357,15 @@ request: Final = _table(
     _text("ledger_version", optional=True),
 )
 
+#: Each step of a move that a mover told.
+move_step: Final = _table(
+    "move_step",
+    *_place(key=True),
+    *_texts("event_id", "request_id", "actor", "node", "device_id", "move_id", "step", "detail"),
+    *_numbers("at_ms", "token"),
+    Index(None, "generation", "move_id"),
+)
+
 #: Facts that came later than the horizon: recorded, counted, alerted, not acted on.
 late_fact: Final = _table(
     "late_fact",
@@ -367,6 +389,6 @@ watch_gap: Final = _table(
 
 #: The read models of custody, in the order in which they are dropped and digested.
 CUSTODY_TABLES: Final = (
-    device_current, device_history, transition, episode, episode_evidence, node_incident, move, alert, device_inventory,
-    breaker_history, request, late_fact, watch_gap,
+    device_current, device_history, transition, episode, episode_evidence, node_incident, move, alert, exclusion,
+    device_inventory, breaker_history, request, move_step, late_fact, watch_gap,
 )  # fmt: skip

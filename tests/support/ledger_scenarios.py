@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from log_builder import History, drift, entry, health, posted, reversed_at, verdict
+from log_builder import History, drift, entry, health, posted, published, reversed_at, verdict
 
 from sickbay.decisions import (
     AlertRaised,
@@ -104,6 +104,8 @@ def add_ledger(log: History) -> None:
     """Append the scenario."""
     _node_d(log)
     _node_e(log)
+    for node in ("node-d", "node-e"):
+        log.fact(published(node, f"dra:{GPU}/{node}/gpu-0", at(9), rv=2_000))
 
 
 def _node_d(log: History) -> None:

@@ -5,7 +5,7 @@ The first is small enough to reason about; every number in it is chosen so that 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from ledger_scenarios import add_ledger
@@ -33,18 +33,22 @@ from sickbay.decisions import (
     QuarantineReviewDue,
 )
 from sickbay.facts import (
+    BreakerResetRequested,
     CanaryReported,
     ClaimsGateRequested,
     DeviceWithdrawn,
+    ExclusionReported,
     Health,
     HoldRequested,
     MoveReported,
+    MoveStepReported,
     ProbeReported,
     ReleaseRequested,
     Tick,
 )
 
 GPU: Final = "gpu.example.com"
+ExclusionState: TypeAlias = Literal["applied", "confirmed", "removed"]
 SECOND: Final = 1_000
 MINUTE: Final = 60 * SECOND
 
@@ -57,7 +61,7 @@ def gpu(node: str, number: int) -> str:
 def every_kind(*, partitions: int = 4, chained: bool = True) -> History:
     """Return a log with every kind of decision and request; the ledger's are those of ``ledger_scenarios``, on nodes of their own.
 
-    On ``node-a``, gpu-0 fails at minute 10 and returns with a prober at minute 60; gpu-1 goes Unknown at minute 20, is
+    On ``node-a``, gpu-0 fails at minute 10, gets a taint rule two seconds later, and returns with a prober at minute 60; gpu-1 goes Unknown at minute 20, is
     restricted at minute 25 and cleared at minute 30, and nothing is seen of pods from minute 23 to 24; gpu-2 is withdrawn. On ``node-b``, gpu-0 fails at minute 10, is absorbed by
     a node incident at minute 12, and a fact that came late corrects minute 11. ``node-c`` has a hold that stays open.
     """
@@ -88,8 +92,22 @@ def _return_with_prober(log: History) -> None:
             node=node, at_ms=10 * MINUTE, alert_id="alert-1", alert="quarantine", about=opened.episode_id
         ),
     )
+    _exclude(log, device, 10 * MINUTE + 2 * SECOND, "applied", opened.episode_id)
+    _exclude(log, device, 10 * MINUTE + 32 * SECOND, "confirmed", opened.episode_id)
     tick = log.fact(Tick(node="", partition=log.records[-1].partition, observed_at_ms=11 * MINUTE))
     log.decide(tick, MoveLeaseGranted(at_ms=11 * MINUTE, token=7, expires_at_ms=21 * MINUTE, **move))
+    for number, step in enumerate(("checkpointed", "evicted")):
+        log.fact(
+            MoveStepReported(
+                **who,
+                observed_at_ms=11 * MINUTE + (10 + number) * SECOND,
+                request_id=f"m/1/{step}",
+                actor="mover",
+                move_id="move-1",
+                token=7,
+                step=step,
+            )
+        )
     report = log.fact(
         MoveReported(
             **who,
@@ -159,6 +177,24 @@ def _return_with_prober(log: History) -> None:
         AlertCleared(
             node=node, at_ms=60 * MINUTE, alert_id="alert-1", alert="quarantine", about=opened.episode_id
         ),
+    )
+    _exclude(log, device, 60 * MINUTE + 10 * SECOND, "removed", opened.episode_id)
+
+
+def _exclude(log: History, device: str, at_ms: int, state: ExclusionState, episode_id: str) -> None:
+    """Append what became of the taint rule of a device of ``node-a``."""
+    log.fact(
+        ExclusionReported(
+            node="node-a",
+            observed_at_ms=at_ms,
+            request_id=f"x/{state}",
+            device_id=device,
+            actor="excluder",
+            episode_id=episode_id,
+            rule="sickbay-gpu-0",
+            effect="" if state == "removed" else "NoSchedule",
+            state=state,
+        )
     )
 
 
@@ -231,6 +267,18 @@ def _absorbed(log: History) -> None:
             opened_at_ms=12 * MINUTE,
         ),
         BreakerClosed(node="", at_ms=14 * MINUTE, scope=f"driver:{GPU}", opened_at_ms=12 * MINUTE),
+    )
+    log.fact(
+        BreakerResetRequested(
+            node="",
+            observed_at_ms=14 * MINUTE,
+            request_id="b1",
+            device_id="",
+            actor="ana",
+            scope=f"driver:{GPU}",
+            reason="the switch was changed",
+            partition=log.records[-1].partition,
+        )
     )
     stale = log.fact(health(node, gpu(node, 2), MINUTE, "Unhealthy", rv=90))
     log.decide(
