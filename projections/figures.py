@@ -14,6 +14,7 @@ from projections import audit_queries as queries
 from projections import ledger_queries
 from projections.engine import Store
 from projections.ledger_tables import ledger_verdict
+from projections.measure_figures import measures
 from projections.tables import breaker_history, checkpoint, episode, watch_gap
 from projections.temporal import NOW, live, standing
 from sickbay.operations.figures import Figures
@@ -36,6 +37,7 @@ def figures(connection: Connection) -> Figures:
     episodes = standing(episode, ("episode_id",), NOW)
     verdicts = standing(ledger_verdict, ("node",), NOW)
     drifts = ledger_queries.found_drifts(NOW)
+    newest_ms = connection.execute(select(func.max(checkpoint.c.newest_ms))).scalar_one()
     return Figures(
         episodes_open=_by(connection, episodes, "phase", episodes.c.closed_at_ms.is_(None)),
         devices=_by(connection, queries.devices(NOW, ()).subquery("devices"), "phase"),
@@ -45,7 +47,8 @@ def figures(connection: Connection) -> Figures:
         drifts_standing=_by(connection, drifts, "cause", drifts.c.ended_at_ms.is_(None)),
         watch_gaps=_gaps(connection),
         breakers_open=_breakers(connection),
-        newest_ms=connection.execute(select(func.max(checkpoint.c.newest_ms))).scalar_one(),
+        newest_ms=newest_ms,
+        measures=measures(connection, newest_ms),
     )
 
 

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from sickbay.clock import Clock
 from sickbay.errors import SickbayError
 from sickbay.operations.figures import Figures, ReadModelFigures
+from sickbay.operations.measures import MeasureLevels
 from sickbay.operations.metrics import Bounded, Level, Levels
 
 #: Between two countings: Prometheus asks about as often.
@@ -28,6 +29,7 @@ class FigureMetrics(Levels):
         self._counted_ms = clock.now_ms()
         self._problem: str | None = "the read model was not counted yet"
         self._resources, self._scopes = Bounded(), Bounded()
+        self._measures = MeasureLevels()
         registry.register(self)
 
     @property
@@ -106,6 +108,7 @@ class FigureMetrics(Levels):
             "",
             {"": found.newest_ms / 1000} if found and found.newest_ms is not None else {},
         )
+        yield from self._measures(found.measures if found else None)
 
 
 def _summed(bounded: Bounded, counts: Mapping[str, int]) -> dict[str, float]:

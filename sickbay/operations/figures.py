@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from sickbay.operations.measures import Measures
+
 
 class Figures(NamedTuple):
     """The read model at one moment. Keys are of closed lists, but for resource names and breaker scopes."""
@@ -23,6 +25,8 @@ class Figures(NamedTuple):
     breakers_open: frozenset[str]
     #: Newest event time that was written, ``None`` for an empty log.
     newest_ms: int | None
+    #: What docs/audit-views.md calls the measures.
+    measures: Measures = Measures()
 
 
 class ReadModelFigures(Protocol):

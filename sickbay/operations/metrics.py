@@ -71,9 +71,9 @@ class Level(NamedTuple):
 
     name: str
     told: str
-    #: The label's name, and its value to the gauge's; a gauge without label has "" for both.
-    label: str
-    values: Mapping[str, float]
+    #: The label's name, and its value to the gauge's; a gauge without label has "" for both, one of several has tuples.
+    label: str | tuple[str, ...]
+    values: Mapping[str | tuple[str, ...], float] | Mapping[str, float]
 
 
 class Levels(Collector):
@@ -86,9 +86,10 @@ class Levels(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield them as Prometheus wants them."""
         for name, told, label, values in self.levels():
-            family = GaugeMetricFamily(name, told, labels=[label] if label else [])
+            labels = [label] if isinstance(label, str) else label
+            family = GaugeMetricFamily(name, told, labels=labels if label else [])
             for text, value in values.items():
-                family.add_metric([text] if label else [], value)
+                family.add_metric((text if isinstance(text, tuple) else [text]) if label else [], value)
             yield family
 
 

@@ -13,6 +13,7 @@ from projections.figures import StoreFigures
 from sickbay.decisions import BreakerClosed, BreakerOpened
 from sickbay.facts import Tick
 from sickbay.operations.figures import ReadModelFigures
+from sickbay.operations.measures import Measures
 
 
 def rows(connection, name):
@@ -43,6 +44,29 @@ def test_the_history_has_something_of_everything(store) -> None:
     assert found.watch_gaps
 
 
+def test_measures_agree_with_the_log(store) -> None:
+    """The small history: read off what log_scenarios and ledger_scenarios say happened; the newest event is that of minute 70."""
+    found = StoreFigures(store).read().measures
+    driver = "gpu.example.com"
+    assert {(driver,): 2} == found.quarantines_closed
+    assert {(driver, "absorbed"): 1, (driver, "retracted"): 0, (driver, "unconfirmed"): 0} == (
+        found.quarantines_false
+    )
+    assert {(driver, "done"): 1} == found.moves
+    assert 2_000 == found.time_to_quarantine_ms["applied", "1"]
+    assert 32_000 == found.time_to_quarantine_ms["confirmed", "0.5"]
+    assert 0 == found.time_to_quarantine_ms["decision", "1"]
+    assert 10 * 60_000 == found.idle_ms[driver, "observing"]
+    assert {("memory", "unexplained"): 2**30} == found.ledger_difference
+    assert {("claims_gate_closed",): 1} == found.holds_standing
+    assert ({("recorded",): 1}, {}) == (found.duplicates_refused, found.duplicates_standing)
+    assert {("numa_spanned",): 1} == found.numa_failures == found.numa_failures_standing
+    assert {} == found.exclusions
+    assert {} == found.unknown_duration_ms
+    assert found.status_age_ms[driver, "0.5"] <= found.status_age_ms[driver, "1"]
+    assert {(driver, "0.5"), (driver, "0.9"), (driver, "0.99"), (driver, "1")} == found.mapping_age_ms.keys()
+
+
 def test_a_breaker_is_open_until_it_closed(tmp_path) -> None:
     why = {"node": ""}
     for kind in DATABASES:
@@ -68,4 +92,4 @@ def test_an_empty_store_has_no_figures(tmp_path) -> None:
             Store.open(place("empty"), create=True, partitions=4) as opened,
         ):
             found = StoreFigures(opened).read()
-        assert ({}, {}, 0, {}, {}, frozenset(), None) == found
+        assert ({}, {}, 0, {}, {}, frozenset(), None, Measures()) == found

@@ -73,7 +73,7 @@ def test_the_document_shows_the_answers_of_the_small_ledger(small_ledger):
         answered |= set(re.findall(r"\baudit_\w+", query))
     documented = {AUDIT_VIEWS[name].sql_name for name in re.findall(r"^## `([a-z-]+)`$", text, re.MULTILINE)}
     assert documented == answered
-    assert 11 == len(documented)
+    assert 13 == len(documented)
 
 
 def test_balances_as_of_an_instant_and_as_known_then(connection, history):

@@ -90,7 +90,9 @@ def test_incidents_breakers_moves_gaps_and_requests_are_in_their_rows(page):
     assert [("driver:gpu.example.com", 12, 14)] == [
         (bar.label, bar.from_ms // MINUTE, bar.to_ms // MINUTE) for bar in page.breakers
     ]
-    assert ["breaker_opened", "breaker_closed"] == [mark.kind for mark in page.marks]
+    assert ["breaker_opened", "breaker_closed", "breaker_reset_requested"] == [
+        mark.kind for mark in page.marks
+    ]
     (moved,) = device_of(page, "node-a", gpu("node-a", 0)).moves
     assert (10, 12) == (moved.from_ms // MINUTE, moved.to_ms // MINUTE)
     assert [("pods", 23, 24)] == [
@@ -105,6 +107,8 @@ def test_devices_to_which_nothing_happened_are_quiet(page):
         "node-a": (),
         "node-b": (gpu("node-b", 1), gpu("node-b", 2)),
         "node-c": (gpu("node-c", 1), gpu("node-c", 2)),
+        "node-d": (gpu("node-d", 0),),
+        "node-e": (gpu("node-e", 0),),
     } == {node.name: node.quiet for node in page.nodes}
 
 

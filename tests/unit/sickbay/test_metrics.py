@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sickbay.errors import StoreError
 from sickbay.operations.figure_metrics import FigureMetrics
 from sickbay.operations.figures import Figures
+from sickbay.operations.measures import Measures
 from sickbay.operations.metrics import LABEL_VALUES_MAX, Bounded, Positions, exposition, new_registry
 from sickbay.operations.stage_metrics import IngestMetrics, ProjectMetrics, WorkMetrics
 
@@ -327,6 +328,32 @@ def test_figures_are_shown_with_their_age(registry, clock) -> None:
     assert value(registry, "sickbay_breaker_open", scope="cluster") == 1
     assert value(registry, "sickbay_view_newest_event_timestamp_seconds") == 1.5
     assert value(registry, "sickbay_figures_age_seconds") == 3
+
+
+def test_measures_are_shown_in_base_units_under_their_labels(registry, clock) -> None:
+    """Milliseconds become seconds; what is counted stays."""
+    measured = Measures(
+        status_age_ms={("a", "0.5"): 1_500, ("a", "1"): 9_000},
+        moves={("a", "done"): 3, ("a", "failed"): 1},
+        ledger_difference={("cpu", "unexplained"): 0.5},
+    )
+    FigureMetrics(registry, Counting(FIGURES._replace(measures=measured)), clock).refresh()
+    assert value(registry, "sickbay_status_age_seconds", driver="a", quantile="0.5") == 1.5
+    assert value(registry, "sickbay_status_age_seconds", driver="a", quantile="1") == 9
+    assert value(registry, "sickbay_moves", driver="a", outcome="done") == 3
+    assert value(registry, "sickbay_ledger_difference", resource="cpu", cause="unexplained") == 0.5
+
+
+def test_drivers_beyond_the_bound_are_added_up_and_of_quantiles_the_greatest_counts(registry, clock) -> None:
+    """However many drivers there are, the series stay few."""
+    names = [f"d{number}" for number in range(LABEL_VALUES_MAX + 3)]
+    measured = Measures(
+        idle_ms={(name, "quarantined"): 1_000 for name in names},
+        mapping_age_ms={(name, "1"): 1_000 * number for number, name in enumerate(names)},
+    )
+    FigureMetrics(registry, Counting(FIGURES._replace(measures=measured)), clock).refresh()
+    assert value(registry, "sickbay_idle_device_seconds", driver="other", phase="quarantined") == 3
+    assert value(registry, "sickbay_mapping_age_seconds", driver="other", quantile="1") == len(names) - 1
 
 
 def test_a_counting_that_fails_keeps_the_figures_and_says_so(registry, clock) -> None:
