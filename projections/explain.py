@@ -17,7 +17,16 @@ from projections.audit_queries import found_alerts
 from projections.audit_view import Cell
 from projections.records import LogRecord
 from projections.rows import KEYS_PER_QUERY, chunks
-from projections.tables import episode, episode_evidence, event_log, transition
+from projections.tables import (
+    episode,
+    episode_evidence,
+    event_log,
+    exclusion,
+    move,
+    move_step,
+    request,
+    transition,
+)
 from projections.temporal import NOW, Moment, known_in_log, live
 from sickbay.codec import decode_envelope, open_envelope
 from sickbay.decisions import CustodyDecision, DeviceRecord
@@ -64,6 +73,9 @@ class Explanation:
     alerts: tuple[dict[str, Cell], ...]
     #: Node incidents that the device's record named while the episode lasted; the one that absorbed it is among them.
     incidents: tuple[dict[str, Cell], ...]
+    #: The facts and decisions of the whole life, in order of event time: what is above, and what people, movers, probers and the
+    #: keeper of taint rules said for the episode.
+    life: tuple[LogRecord, ...]
 
 
 def explain(connection: Connection, episode_id: str) -> Explanation:
@@ -87,17 +99,21 @@ def explain(connection: Connection, episode_id: str) -> Explanation:
     incident_ids = {
         record.incident_id for step in steps for record in (step.before, step.after) if record is not None
     }
+    moves = _rows(connection, "moves", {"episode_id": episode_id})
+    told = _told_for(connection, partition, episode_id, moves)
+    life = {record.offset: record for record in (*cited.values(), *decisions, *told)}
     return Explanation(
         episode=found,
         facts=tuple(sorted(cited.values(), key=lambda record: record.offset)),
         steps=steps,
-        moves=_rows(connection, "moves", {"episode_id": episode_id}),
+        moves=moves,
         alerts=_alerts(connection, found),
         incidents=tuple(
             row
             for incident_id in sorted(incident_ids - {""})
             for row in _rows(connection, "node-incidents", {"incident_id": incident_id})
         ),
+        life=tuple(sorted(life.values(), key=lambda record: (record.envelope.at_ms, record.offset))),
     )
 
 
@@ -220,6 +236,27 @@ def _evidence_of(connection: Connection, episode_id: str) -> Sequence[str]:
         .scalars()
         .all()
     )
+
+
+def _told_for(
+    connection: Connection, partition: int, episode_id: str, moves: Sequence[Mapping[str, Cell]]
+) -> list[LogRecord]:
+    """Return what was asked and reported for the episode: requests, taint rules, its moves with their steps and reports."""
+    move_ids = sorted(str(row["move_id"]) for row in moves)
+    conditions = {
+        exclusion: exclusion.c.episode_id == episode_id,
+        request: or_(request.c.episode_id == episode_id, request.c.move_id.in_(move_ids)),
+        move: move.c.episode_id == episode_id,
+        move_step: move_step.c.move_id.in_(move_ids),
+    }
+    offsets = {
+        offset
+        for table, condition in conditions.items()
+        for offset in connection.execute(
+            select(table.c.log_offset).where(live(table), table.c.partition_number == partition, condition)
+        ).scalars()
+    }
+    return list(_read(connection, partition, offsets).values())
 
 
 def _step(record: LogRecord, cited: Mapping[str, LogRecord], before: DeviceRecord | None) -> Step:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
 
 from projections import explain as explaining
 from projections.audit import AUDIT_VIEWS, audit_view
@@ -14,9 +13,8 @@ from projections.places import Place
 from projections.records import LogRecord
 from sickbay.cli import output
 from sickbay.cli.options import as_of_option, db_option, known_at, known_at_option, open_store
-from sickbay.decisions import CustodyDecision, Decision
+from sickbay.cli.telling import LIFE_COLUMNS, life_row, tell, what_of
 from sickbay.errors import NotFoundError
-from sickbay.facts import DeviceHealthObserved, DevicePublished, Fact
 
 _EPISODE_COLUMNS = (
     "episode_id", "node", "device_id", "phase", "cause", "opened_at_ms", "closed_at_ms", "outcome", "flap_count", "extensions",
@@ -66,44 +64,13 @@ def episodes(
 _TIMELINE_COLUMNS = ("at_ms", "kind", "what", "version", "partition", "offset", "event_id")
 
 
-def _what(event: Fact | Decision | None) -> str:
-    """Say in a few words what an event says."""
-    match event:
-        case CustodyDecision():
-            change = (
-                event.phase_before
-                if event.phase_before == event.record.phase
-                else f"{event.phase_before} -> {event.record.phase}"
-            )
-            return f"{change}: {event.reason}"
-        case DeviceHealthObserved():
-            said = event.health if event.health_raw is not None else f"{event.health} ({event.absence})"
-            frozen = "" if event.live else " (frozen: the Pod ended)"
-            message = f': "{event.message}"' if event.message else ""
-            return f"{event.namespace}/{event.pod} says {said}{frozen}{message}"
-        case DevicePublished():
-            taints = ", ".join(f"{t.key}={t.value}:{t.effect}" for t in event.taints)
-            return f"generation {event.pool_generation}, {f'taints {taints}' if taints else 'no taint'}"
-        case None:
-            return "an event of a newer build"
-        case _:
-            fields = msgspec.structs.asdict(event)
-            told = {k: v for k, v in fields.items() if k in _TOLD and v not in ("", None)}
-            return ", ".join(f"{output.name_of(k)} {output.shown(k, v)}" for k, v in told.items())
-
-
-_TOLD = frozenset(
-    {"reason", "actor", "until_ms", "passed", "outcome", "detail", "token", "alert", "episode_id"}
-)
-
-
 def _timeline_row(record: LogRecord) -> tuple[Any, ...]:
     envelope = record.envelope
     version = envelope.key.rsplit("/", 1)[-1]
     return (
         envelope.at_ms,
         envelope.kind,
-        _what(record.event),
+        what_of(record.event),
         version,
         record.partition,
         record.offset,
@@ -185,6 +152,14 @@ def explain(episode: str, db: Place, as_of_ms: int | None, form: str) -> None:
                     {output.name_of(c): output.shown(c, v) for c, v in zip(_STEP_COLUMNS, row, strict=True)}
                     for row in rows
                 ],
+                "life": [
+                    {
+                        output.name_of(c): output.shown(c, v)
+                        for c, v in zip(LIFE_COLUMNS, life_row(r), strict=True)
+                    }
+                    for r in found.life
+                    if as_of_ms is None or r.envelope.at_ms <= as_of_ms
+                ],
                 "moves": list(found.moves),
                 "alerts": list(found.alerts),
                 "incidents": list(found.incidents),
@@ -193,7 +168,7 @@ def explain(episode: str, db: Place, as_of_ms: int | None, form: str) -> None:
     elif form == "csv":
         output.print_rows(_STEP_COLUMNS, rows, form)
     else:
-        _tell(found, steps)
+        tell(found, steps, as_of_ms)
 
 
 _STEP_COLUMNS = (
@@ -217,38 +192,6 @@ def _step_row(step: explaining.Step) -> tuple[Any, ...]:
         " ".join(record.envelope.event_id for record in step.evidence),
         envelope.event_id,
     )
-
-
-def _tell(found: explaining.Explanation, steps: list[explaining.Step]) -> None:
-    episode = found.episode
-    output.line(f"episode {episode['episode_id']} of {episode['device_id']} on {episode['node']}")
-    state = (
-        f"closed {output.shown('at_ms', episode['closed_at_ms'])}, outcome {episode['outcome']}"
-        if episode["closed_at_ms"] is not None
-        else f"open, {episode['phase']}, open causes: {episode['open_causes'] or 'none'}"
-    )
-    output.line(
-        f"  {state}; {episode['flap_count']} fault(s), verification {episode['verification'] or 'not begun'}"
-    )
-    for step in steps:
-        at = output.shown("at_ms", step.decision.envelope.at_ms)
-        output.line("")
-        for record in step.evidence:
-            seen = output.shown("at_ms", record.envelope.at_ms)
-            output.line(f"  fact      {seen}  {record.envelope.kind}  {_what(record.event)}")
-        if step.cause is not None and step.cause not in step.evidence:
-            seen = output.shown("at_ms", step.cause.envelope.at_ms)
-            output.line(f"  told by   {seen}  {step.cause.envelope.kind}  {_what(step.cause.event)}".rstrip())
-        output.line(f"  decision  {at}  {step.decision.envelope.kind}: {step.reason}")
-        output.line(f"            by policy {step.policy}, clause {step.clause or '(none)'}")
-        before = step.before.phase if step.before else "in_service"
-        output.line(f"  so        {before} -> {step.after.phase}")
-    for title, rows in (("incident", found.incidents), ("move", found.moves), ("alert", found.alerts)):
-        for row in rows:
-            told = ", ".join(
-                f"{output.name_of(k)} {output.shown(k, v)}" for k, v in row.items() if v not in (None, "")
-            )
-            output.line(f"  {title}: {told}")
 
 
 @click.command()

@@ -148,3 +148,10 @@ def test_a_gate_request_of_version_1_keeps_its_identity():
 
     assert ("", None) == (old.ledger_version, old.partition)
     assert (old.device_id, "gate:node") == (old.subject, new.subject)
+
+
+def test_a_move_report_of_version_1_is_read_as_it_was():
+    """Version 2 added a word for the outcome and no field; an old report says done or failed."""
+    old, new = lifted("move_reported")
+
+    assert ("done", "checkpoint 4711", "deferred") == (old.outcome, old.detail, new.outcome)

@@ -72,7 +72,7 @@ def histories(draw, *, max_size=25):
                     "breaker",
                     "gap",
                 ]
-                + ["hold", "workload", "gone", "unmonitored", "tick", "replaced"]
+                + ["hold", "workload", "gone", "unmonitored", "tick", "replaced", "excluded", "reset"]
             )
         )
         match kind:
@@ -116,6 +116,11 @@ def histories(draw, *, max_size=25):
                 facts.append(f.gap(at_ms - draw(st.integers(0, 20_000)), at_ms))
             case "hold":
                 facts.append(f.hold(draw(_devices), at_ms, at_ms + 50_000, request=f"hold-{index}"))
+            case "excluded":
+                state = draw(st.sampled_from(["applied", "confirmed", "repaired", "removed"]))
+                facts.append(f.excluded(draw(_devices), at_ms, state, f"excluded-{index}"))
+            case "reset":
+                facts.append(f.breaker_reset(at_ms, f"reset-{index}"))
             case "workload":
                 facts.append(
                     f.workload(
@@ -139,6 +144,19 @@ def with_requests(draw, policy):
     for index, fact in enumerate(facts):
         answered.append(fact)
         for decision in run.step(fact):
+            if decision.KIND == "move_lease_granted" and draw(st.booleans()):
+                reports = [
+                    f.move_step(decision, fact.observed_at_ms, f"move-step-{index}"),
+                    f.move_report(
+                        decision,
+                        fact.observed_at_ms,
+                        f"move-{index}",
+                        outcome=draw(st.sampled_from(["done", "failed", "deferred"])),
+                    ),
+                ]
+                answered += reports
+                run.each(reports)
+                break
             record = getattr(decision, "record", None)
             if record is None or record.episode is None or not draw(st.booleans()):
                 continue

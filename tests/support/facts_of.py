@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from sickbay.facts import (
+    BreakerResetRequested,
     BreakerStateChanged,
     CanaryReported,
     DeviceHealthObserved,
     DevicePublished,
     DeviceWithdrawn,
+    ExclusionReported,
     HoldRequested,
     MoveReported,
+    MoveStepReported,
     NodeGone,
     NodeLeaseLapsed,
     NodeLeaseResumed,
@@ -220,4 +223,44 @@ def move_report(move, at_ms, request, *, token=None, outcome="done"):
         move_id=move.move_id,
         token=move.token if token is None else token,
         outcome=outcome,
+    )
+
+
+def move_step(move, at_ms, request, *, step="evicted"):
+    return MoveStepReported(
+        node=NODE,
+        observed_at_ms=at_ms,
+        request_id=request,
+        device_id=move.device_id,
+        actor="mover",
+        move_id=move.move_id,
+        token=move.token,
+        step=step,
+    )
+
+
+def excluded(device_id, at_ms, state, request, *, episode_id="", effect="NoSchedule"):
+    return ExclusionReported(
+        node=NODE,
+        observed_at_ms=at_ms,
+        request_id=request,
+        device_id=device_id,
+        actor="excluder",
+        episode_id=episode_id,
+        rule=f"sickbay-{device_id.rsplit('/', 1)[-1]}",
+        effect=effect,
+        state=state,
+    )
+
+
+def breaker_reset(at_ms, request, *, scope="cluster", partition=0):
+    return BreakerResetRequested(
+        node="",
+        observed_at_ms=at_ms,
+        request_id=request,
+        device_id="",
+        actor="ann",
+        scope=scope,
+        reason="the storm is over",
+        partition=partition,
     )

@@ -299,6 +299,23 @@ FIGURES = Figures(
     watch_gaps={"pods": 2},
     breakers_open=frozenset({"cluster"}),
     newest_ms=1_500,
+    measures=Measures(
+        status_age_ms={("a", "1"): 1},
+        unknown_duration_ms={("a", "1"): 1},
+        quarantines_closed={("a",): 1},
+        quarantines_false={("a", "absorbed"): 1},
+        time_to_quarantine_ms={("decision", "1"): 1},
+        moves={("a", "done"): 1},
+        idle_ms={("a", "quarantined"): 1},
+        ledger_difference={("cpu", "unexplained"): 1},
+        mapping_age_ms={("a", "1"): 1},
+        holds_standing={("drift",): 1},
+        duplicates_refused={("recorded",): 1},
+        duplicates_standing={("recorded",): 1},
+        numa_failures={("numa_missed",): 1},
+        numa_failures_standing={("numa_missed",): 1},
+        exclusions={("applied",): 1},
+    ),
 )
 
 
