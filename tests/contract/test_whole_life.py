@@ -109,9 +109,7 @@ def rows(store, name):
 def test_a_life_is_told_in_one_order_of_time(store):
     """Everything once, what is said of another device not at all."""
     told = json.loads(asked(store, "--output", "json"))["life"]
-    assert LIFE == [
-        ((parse_time_ms(row["at"]) - f.T0) // f.SECOND, row["part"], row["kind"]) for row in told
-    ]
+    assert LIFE == [((parse_time_ms(row["at"]) - f.T0) // f.SECOND, row["part"], row["kind"]) for row in told]
 
 
 def test_a_life_as_of_an_instant_ends_there(store):
@@ -136,7 +134,9 @@ def test_the_text_tells_each_part_between_the_steps(store):
         )
     ]  # fmt: skip
     assert sorted(places) == places
-    assert [1, 1, 1] == [text.count(kind) for kind in ("probe_reported", "canary_reported", "release_requested")]
+    assert [1, 1, 1] == [
+        text.count(kind) for kind in ("probe_reported", "canary_reported", "release_requested")
+    ]
     assert 3 == text.count("exclusion_reported")
 
 
@@ -158,7 +158,9 @@ def test_the_views_say_the_same_of_it(store):
     assert ["checkpointed", "evicted"] == [row["step"] for row in rows(store, "move-steps")]
     assert [("done", 1, 1)] == [(row["outcome"], row["token"], row["leases"]) for row in rows(store, "moves")]
     (timed,) = rows(store, "time-to-quarantine")
-    assert (0, 1_000, 2_000) == tuple(timed[f"to_{until}_ms"] for until in ("decision", "applied", "confirmed"))
+    assert (0, 1_000, 2_000) == tuple(
+        timed[f"to_{until}_ms"] for until in ("decision", "applied", "confirmed")
+    )
     assert {"quarantined": 30_000, "probing": 10_000, "canary": 10_000, "observing": 15_000} == {
         row["phase"]: row["idle_ms"] for row in rows(store, "idle-time")
     }

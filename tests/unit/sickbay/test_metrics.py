@@ -80,7 +80,8 @@ def test_names_and_helps_follow_the_rules_of_prometheus(clock) -> None:
             assert unit not in family.name.removesuffix(unit)
         labels = {name for sample in family.samples for name in sample.labels}
         assert labels <= {
-            "partition", "resource", "kind", "outcome", "phase", "scope", "cause", "le", "version", "process",
+            "partition", "resource", "kind", "outcome", "phase", "scope", "cause", "le", "version", "process", "driver",
+            "quantile", "why", "until", "reason", "book", "alert", "state",
         }  # fmt: skip
         assert family.samples
 
