@@ -27,6 +27,7 @@ VIEWS = (
     "unknown-duration", "decision-latency", "node-incidents", "breaker-history", "moves", "alerts", "requests", "inventory",
     "late-facts", "watch-gaps", "ledger-balances", "ledger-numa", "ledger-journal", "ledger-entries", "ledger-verdicts",
     "ledger-holds", "ledger-drift", "ledger-duplicates", "placement-failures", "ledger-claims", "ledger-promotion", "parked",
+    "exclusions", "move-steps", "move-success", "status-age", "time-to-quarantine", "idle-time", "ledger-difference", "mapping-age",
 )  # fmt: skip
 TIMEOUT_S = 100
 
