@@ -38,6 +38,9 @@ _RELOAD_S: Final = 300
 #: The longest answer to a request for one object.
 _DOCUMENT_BYTES_MAX: Final = 8 << 20
 
+#: The longest message of a websocket.
+_MESSAGE_BYTES_MAX: Final = 1 << 20
+
 _loading: Final[Any] = kubernetes_config  # its functions have no types
 Query: TypeAlias = Sequence[tuple[str, str]]
 Headers: TypeAlias = Mapping[str, str]
@@ -120,6 +123,15 @@ class ApiClient:
         session = await self._current()
         async with session.request("GET", path, query, None, STREAM_READ_S) as answer:
             yield answer
+
+    @asynccontextmanager
+    async def connect_websocket(
+        self, path: str, query: Query, protocols: Sequence[str]
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open a websocket, for ``pods/exec``, with the same TLS and credentials. Raises UnreachableError, also for a refusal."""
+        session = await self._current()
+        async with session.websocket(path, query, protocols) as socket:
+            yield socket
 
     async def get(self, path: str, query: Query, limit_bytes: int) -> tuple[int, Headers, bytes]:
         """GET a path: status, headers and the whole body. Raises UnreachableError, and BodyTooLargeError."""
@@ -232,11 +244,7 @@ class _Session:
     async def _send(
         self, method: str, path: str, query: Query, body: dict[str, Any] | None, read_s: float
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": "application/json", "User-Agent": "sickbay"}
-        for setting in (await self._configuration.auth_settings()).values():
-            if setting["value"]:
-                # a token file may end in a newline
-                headers[setting["key"]] = setting["value"].strip()
+        headers = {"Accept": "application/json"} | await self._headers()
         url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
         limits = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=read_s)
         answer = await self._api.rest_client.request(
@@ -244,6 +252,37 @@ class _Session:
         )
         response: aiohttp.ClientResponse = answer.response
         return response
+
+    async def _headers(self) -> dict[str, str]:
+        headers = {"User-Agent": "sickbay"}
+        for setting in (await self._configuration.auth_settings()).values():
+            if setting["value"]:
+                # a token file may end in a newline
+                headers[setting["key"]] = setting["value"].strip()
+        return headers
+
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, query: Query, protocols: Sequence[str]
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        connector = aiohttp.TCPConnector(ssl=self._api.rest_client.ssl_context)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            try:
+                async with asyncio.timeout(CONNECT_S + READ_S):
+                    socket = await session.ws_connect(
+                        f"{self.host}{path}?{urlencode(query)}",
+                        headers=await self._headers(),
+                        protocols=protocols,
+                        max_msg_size=_MESSAGE_BYTES_MAX,
+                    )
+            except aiohttp.WSServerHandshakeError as error:
+                raise UnreachableError(
+                    f"{self.host}{path} answers {error.status} and no websocket"
+                ) from error
+            except _BROKEN as error:
+                raise UnreachableError(f"{self.host} cannot be reached: {_told(error)}") from error
+            async with socket:
+                yield socket
 
 
 #: What a request can die of that says nothing of the next one.

@@ -117,9 +117,8 @@ class ActingStack:
         done = run(self.settings, "audit", name, "--db", self.db, "--output", "json", check=False)
         if done.returncode:
             return []
-        return [
-            row for row in json.loads(done.stdout) if all(row[key] == value for key, value in where.items())
-        ]
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        return [row for row in rows if all(row[key] == value for key, value in where.items())]
 
     def told(self, kind: type[Fact]) -> Iterator[Any]:
         """Yield the facts of a kind, in the order of their partition."""

@@ -54,11 +54,10 @@ MATRIX: Final[dict[str, Rights]] = {
     },
     "sickbay-respond-move": {
         "": {
-            "pods": {"get", "list"},
+            "pods": {"list"},
             "pods/eviction": {"create"},
             "resourceclaims.resource.k8s.io": {"get"},
-            "events": {"create"},
-            "events.events.k8s.io": {"create"},
+            "events.events.k8s.io": {"create", "get"},
         },
         NAMESPACE: _leads("sickbay-respond-move"),
     },
