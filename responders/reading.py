@@ -29,6 +29,8 @@ _log: Final = logging.getLogger(__name__)
 
 #: How long one wait for records takes at most, and so how soon a stop is heard.
 _POLL_MS: Final = 200
+#: Records that are folded before others get their turn: who asks this process must not wait for a storm.
+_TURN: Final = 50
 #: How often it is asked where the partitions end.
 _LOOK_S: Final = 1.0
 
@@ -68,6 +70,8 @@ class Decisions:
         self.progress = Progress("decisions")
         #: Records and events that were read, and records that could not be.
         self.records = self.events = self.refused = 0
+        #: The newest facts offset of each partition that was answered, with decisions or a mark, and is folded.
+        self.answered: dict[int, int] = {}
         #: Kafka's time of the newest record that was read, and of when the ends were last known to be reached, milliseconds.
         self.newest_written_ms = 0
 
@@ -111,6 +115,8 @@ class Decisions:
                 for record in records:
                     self._take(tp, record)
                     positions[tp] = record.offset + 1
+                    if record.offset % _TURN == 0:
+                        await asyncio.sleep(0)
             if fetched:
                 self.progress.moved()
                 self.changed.set()
@@ -134,8 +140,10 @@ class Decisions:
         self.newest_written_ms = max(self.newest_written_ms, record.timestamp or 0)
         try:
             if header(record.headers, OUTCOME) != "taken":
+                self._has_answered(tp.partition, whole_header(record.headers, FACTS_OFFSET))
                 return
-            if not self._answered[tp.partition].is_news(*_place(record.headers)):
+            offset, part = _place(record.headers)
+            if not self._answered[tp.partition].is_news(offset, part):
                 return
             for opened in unpack(record.value, record.headers):
                 if opened.envelope.kind in self._kinds:
@@ -143,10 +151,21 @@ class Decisions:
                     assert isinstance(event, Decision)
                     self._fold(opened.envelope, event)
                     self.events += 1
+            # the parts of an answer come one after the other, so the record before is answered whole
+            self._has_answered(tp.partition, offset if _is_last(record.headers) else offset - 1)
         except CodecError as error:
             # the projector parks what it cannot read of this topic; here it is counted, and nothing else is lost
             self.refused += 1
             _log.warning("%s/%d@%d is passed over: %s", tp.topic, tp.partition, record.offset, error)
+
+    def _has_answered(self, partition: int, offset: int | None) -> None:
+        if offset is not None:
+            self.answered[partition] = max(offset, self.answered.get(partition, -1))
+
+
+def _is_last(headers: Headers) -> bool:
+    part, _, parts = (header(headers, PART) or "1/1").partition("/")
+    return part == parts
 
 
 def _place(headers: Headers) -> tuple[int, int]:
