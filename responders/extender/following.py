@@ -81,9 +81,13 @@ class Facts:
         recalled = await self._recall()
         for number, partition in recalled.items():
             for count, data in enumerate(partition.events):
-                envelope = decode_envelope(data)
-                if envelope.kind in self._kinds:
-                    self._take(number, partition.until - 1, open_envelope(envelope))
+                try:
+                    envelope = decode_envelope(data)
+                    if envelope.kind in self._kinds:
+                        self._take(number, partition.until - 1, open_envelope(envelope))
+                except CodecError as error:
+                    self.refused += 1
+                    _log.warning("a known fact of partition %d is passed over: %s", number, error)
                 if count % _TURN == 0:
                     await asyncio.sleep(0)
         self._epochs = {number: partition.epoch for number, partition in recalled.items()}

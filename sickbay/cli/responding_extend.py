@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from contextlib import AsyncExitStack
 from typing import Final
@@ -135,10 +136,15 @@ async def _build(
     figures = ExtendMetrics(running.registry, behind_ms, is_stale)
     server = ExtenderServer(decide, figures, host=host, port=port, certificate=certificate)
     await stack.enter_async_context(server)
-    was_stale = True
+    was_stale, is_frozen = True, False
 
     async def act() -> float | None:
-        nonlocal was_stale
+        nonlocal was_stale, is_frozen
+        if caught_up() and not is_frozen:
+            # what was read stays: the collector need not go through it again while somebody waits for an answer
+            gc.collect()
+            gc.freeze()
+            is_frozen = True
         if following.done():
             following.result()  # it ends by an error of the program alone
         if certificate is not None:
