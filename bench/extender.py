@@ -74,7 +74,15 @@ def _ask(connection: http.client.HTTPConnection, path: str, body: bytes) -> tupl
 def measure(nodes: int, devices: int, gpus: int, rounds: int) -> dict[str, Any]:
     """Ask so often, and return the figures."""
     body = asking({"cpu": "4", GPU: str(gpus)}, names=[node_name(index) for index in range(nodes)])
-    command = [sys.executable, str(Path(__file__)), "--serve", "--nodes", str(nodes), "--devices", str(devices)]
+    command = [
+        sys.executable,
+        str(Path(__file__)),
+        "--serve",
+        "--nodes",
+        str(nodes),
+        "--devices",
+        str(devices),
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - this interpreter, this script
         try:
             assert process.stdout is not None
@@ -136,7 +144,9 @@ def main() -> None:
     )
     for name in ("p50_us", "p99_us"):
         filtered, nothing = figures[name]["filter"], figures[name]["empty"]
-        print(f"{name[:3]}  filter {filtered / 1000:.2f} ms  empty {nothing / 1000:.2f} ms  ratio {filtered / nothing:.1f}")
+        print(
+            f"{name[:3]}  filter {filtered / 1000:.2f} ms  empty {nothing / 1000:.2f} ms  ratio {filtered / nothing:.1f}"
+        )
     met = figures["p99_us"]["filter"] <= GOAL_MS * 1_000
     print(f"{'met' if met else 'NOT MET'}: p99 <= {GOAL_MS} ms ({figures['p99_us']['filter'] / 1000:.2f} ms)")
 

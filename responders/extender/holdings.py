@@ -16,20 +16,18 @@ from responders.extender.asking import devices_of
 from responders.extender.balances import Balances
 from responders.extender.inventory import Count, Inventory
 from responders.view import Node, View
-from sickbay.decisions import Decision, DeviceRecord, Hold
+from responders.work import NEVER_MS, takes_work_from_ms
+from sickbay.decisions import Decision, Hold
 from sickbay.facts import Fact, PodObserved, Tick
-from sickbay.policy import Effect, NodeClass, Policy, ReturnPolicy
+from sickbay.policy import Effect, NodeClass, Policy
 
 #: Kinds of decisions and of facts that are needed beside those of the view.
 DECISION_KINDS: Final = balances.KINDS
 FACT_KINDS: Final = inventory.KINDS | {Tick.KIND}
-#: Phases in which a device takes no new work (docs/custody.md); ``observing`` does so until its ramp.
-NO_WORK: Final = frozenset({"restricted", "quarantined", "probing", "canary"})
 #: Resources that are remembered as given by plugins: more than this have no meaning.
 RESOURCES_MAX: Final = 10_000
 #: Nodes that are gone and of which it is remembered who was there: a repeated fact then changes nothing.
 LEFT_MAX: Final = 1_000
-NEVER: Final = 1 << 62
 
 _PLUGIN: Final = "plugin:"
 _STRICTNESS: Final[dict[Effect, int]] = {"off": 0, "observe": 1, "enforce": 2}
@@ -59,7 +57,7 @@ class Standing(NamedTuple):
     #: How strictly a claim is dealt with here.
     claims_mode: Effect = "off"
     #: From then on it must be worked out anew.
-    until_ms: int = NEVER
+    until_ms: int = NEVER_MS
 
 
 class Holdings:
@@ -180,18 +178,13 @@ class Holdings:
     def _unfit(self, view: Node, now_ms: int) -> tuple[dict[str, str], int]:
         """Return unit to phase of the plugins' devices that take no new work, and when that ends by itself."""
         found: dict[str, str] = {}
-        until_ms = NEVER
+        until_ms = NEVER_MS
         for unit, device in view.devices.items():
-            if not unit.startswith(_PLUGIN):
-                continue
-            phase = device.record.phase
-            if phase in NO_WORK:
-                found[unit] = phase
-            elif phase == "observing":
-                ramp_ms = ramp_at_ms(device.record, self._policy.staged_return)
-                if now_ms < ramp_ms:
-                    found[unit] = phase
-                    until_ms = min(until_ms, ramp_ms)
+            if unit.startswith(_PLUGIN):
+                from_ms = takes_work_from_ms(device.record, self._policy.staged_return)
+                if now_ms < from_ms:
+                    found[unit] = device.record.phase
+                    until_ms = min(until_ms, from_ms)
         return found, until_ms
 
 
@@ -201,20 +194,6 @@ def driver_of(hold: Hold) -> str:
         kind, _, name = hold.scope.partition(":")
         return name if kind == "driver" else ""
     return hold.scope.partition("/")[0] if hold.reason in _DRIVER_REASONS else ""
-
-
-def ramp_at_ms(record: DeviceRecord, policy: ReturnPolicy) -> int:
-    """Return when a device under observation takes new work again (``staged_return.ramp_after_percent``)."""
-    episode = record.episode
-    begun_ms = record.since_ms
-    whole_ms = policy.observation_only_ms
-    if episode is not None:
-        begun_ms = episode.observing_at_ms if episode.observing_at_ms is not None else begun_ms
-        if episode.verification == "prober":
-            whole_ms = policy.observation_ms
-        elif episode.after_restart:
-            whole_ms = policy.observation_after_restart_ms
-    return begun_ms + whole_ms * policy.ramp_after_percent // 100
 
 
 def _resource_of(unit: str) -> str:

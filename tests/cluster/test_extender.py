@@ -34,7 +34,7 @@ class Counted:
     def __init__(self):
         self.outcomes = []
 
-    def answered(self, outcome, seconds, nodes):
+    def answered(self, outcome, *_):
         self.outcomes.append(outcome)
 
 
@@ -78,7 +78,9 @@ class World:
         self._facts, self._decisions = 0, {}
         with suppress(ApiError):
             selector = {"cel": {"expression": f'device.driver == "{GPU}"'}}
-            self.api.create(f"{DRA}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}})
+            self.api.create(
+                f"{DRA}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}}
+            )
 
     def decide(self):
         """Let the extender hear of everything that was seen and decided."""
@@ -99,7 +101,9 @@ class World:
         if on:
             match = [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(on)}]
             required = {"nodeSelectorTerms": [{"matchExpressions": match}]}
-            asked["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+            asked["spec"]["affinity"] = {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+            }
         if claim:
             requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
             path = f"{DRA}/namespaces/{NAMESPACE}/resourceclaims"
@@ -110,13 +114,20 @@ class World:
 
     def bound(self, name):
         """Return where a Pod was bound to."""
-        return until(lambda: self.api.get(f"{self.pods}/{name}")["spec"].get("nodeName"), f"{name} is not bound: {self.words(name)}")
+        return until(
+            lambda: self.api.get(f"{self.pods}/{name}")["spec"].get("nodeName"),
+            f"{name} is not bound: {self.words(name)}",
+        )
 
     def words(self, name):
         """Return what the scheduler says of a Pod: its condition, and its events."""
         found = self.api.get(f"{self.pods}/{name}")
-        conditions = [c.get("message", "") for c in found["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
-        events = self.api.items(f"/api/v1/namespaces/{NAMESPACE}/events", fieldSelector=f"involvedObject.name={name}")
+        conditions = [
+            c.get("message", "") for c in found["status"].get("conditions", ()) if c["type"] == "PodScheduled"
+        ]
+        events = self.api.items(
+            f"/api/v1/namespaces/{NAMESPACE}/events", fieldSelector=f"involvedObject.name={name}"
+        )
         return conditions, [e["message"] for e in events if e["reason"] == "FailedScheduling"]
 
     def refused(self, name, sentence):

@@ -32,8 +32,10 @@ class Scheduler:
 
     def ask(self, requests, names=("n0", "n1")):
         """Return the nodes that pass and the sentences of those that do not; nothing while nobody answers."""
-        request = urllib.request.Request(  # noqa: S310 - this machine
-            f"http://127.0.0.1:{self.port}/filter", asking(requests, names=names), {"Content-Type": "application/json"}
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/filter",
+            asking(requests, names=names),
+            {"Content-Type": "application/json"},
         )
         try:
             with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
@@ -43,7 +45,7 @@ class Scheduler:
         return found["NodeNames"], found["FailedAndUnresolvableNodes"]
 
     def get(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as answer:  # noqa: S310
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as answer:
             return answer.read().decode()
 
 
@@ -81,8 +83,19 @@ def test_answers_follow_the_topics_survive_a_kill_and_turn_with_age(kafka_ready,
     policy.write_text(POLICY)
     scheduler = Scheduler()
     ports = ("--listen-port", str(scheduler.port), "--http-port", str(scheduler.http_port))
-    extend = Process(kafka_ready, tmp_path, "extend", "respond", "extend", "--policy", str(policy), *ports, *TEXT)
-    ingest = Process(kafka_ready, tmp_path, "ingest", "ingest", "--kubeconfig", str(world.kubeconfig), "--no-leader-elect", *TEXT)
+    extend = Process(
+        kafka_ready, tmp_path, "extend", "respond", "extend", "--policy", str(policy), *ports, *TEXT
+    )
+    ingest = Process(
+        kafka_ready,
+        tmp_path,
+        "ingest",
+        "ingest",
+        "--kubeconfig",
+        str(world.kubeconfig),
+        "--no-leader-elect",
+        *TEXT,
+    )
     work = Process(kafka_ready, tmp_path, "work", "work", *TEXT)
     run(kafka_ready, "topics", "apply")
     two, both = {PLUGIN: "2"}, (["n0", "n1"], {})
@@ -97,7 +110,11 @@ def test_answers_follow_the_topics_survive_a_kill_and_turn_with_age(kafka_ready,
             everybody = (extend, ingest, work)
             eventually(lambda: scheduler.ask(two) == both, "a fresh view", processes=everybody)
             put(world, holding("train", "n0", "Unhealthy"))
-            eventually(lambda: scheduler.ask(two) == (["n1"], {"n0": SHORT}), "the node to be removed", processes=everybody)
+            eventually(
+                lambda: scheduler.ask(two) == (["n1"], {"n0": SHORT}),
+                "the node to be removed",
+                processes=everybody,
+            )
             assert scheduler.ask({PLUGIN: "1"}) == both
             metrics = scheduler.get("/metrics")
             assert 'sickbay_extend_nodes_total{mode="enforce",reason="unfit_devices"}' in metrics
@@ -108,9 +125,17 @@ def test_answers_follow_the_topics_survive_a_kill_and_turn_with_age(kafka_ready,
             # the device stays out when its Pod goes, and the Pod's device is free again
             world._call(_deleted(world, "train"))
             extend.start()
-            eventually(lambda: scheduler.ask(two) == (["n1"], {"n0": SHORT}), "the same after a kill", processes=everybody)
+            eventually(
+                lambda: scheduler.ask(two) == (["n1"], {"n0": SHORT}),
+                "the same after a kill",
+                processes=everybody,
+            )
             assert json.loads(scheduler.get("/readyz"))["ready"]
         # ingest and worker are gone: nothing new is known, and in time nobody vouches for what was
-        eventually(lambda: scheduler.ask({PLUGIN: "1"}) == ([], {"n0": STALE, "n1": STALE}), "age", processes=(extend,))
+        eventually(
+            lambda: scheduler.ask({PLUGIN: "1"}) == ([], {"n0": STALE, "n1": STALE}),
+            "age",
+            processes=(extend,),
+        )
         assert scheduler.ask({"cpu": "1"}) == both
         assert extend.stop() == 0

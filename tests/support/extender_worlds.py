@@ -57,7 +57,15 @@ def unit(index: int | str, resource: str = GPU) -> str:
     return f"plugin:{resource}/GPU-{index}"
 
 
-def node(name: str = "n1", *, allocatable: int = 8, capacity: int = 8, rv: int = 1, resource: str = GPU, **more: Any) -> NodeObserved:
+def node(
+    name: str = "n1",
+    *,
+    allocatable: int = 8,
+    capacity: int = 8,
+    rv: int = 1,
+    resource: str = GPU,
+    **more: Any,
+) -> NodeObserved:
     """Return a Node with devices of a plugin."""
     return NodeObserved(
         node=name, observed_at_ms=T0, rv=rv, node_uid=more.pop("uid", f"uid-{name}"), ready="True",
@@ -65,7 +73,16 @@ def node(name: str = "n1", *, allocatable: int = 8, capacity: int = 8, rv: int =
     )  # fmt: skip
 
 
-def pod(name: str, on: str = "n1", gpus: int = 1, *, rv: int = 10, phase: str = "Running", resource: str = GPU, **more: Any) -> PodObserved:
+def pod(
+    name: str,
+    on: str = "n1",
+    gpus: int = 1,
+    *,
+    rv: int = 10,
+    phase: str = "Running",
+    resource: str = GPU,
+    **more: Any,
+) -> PodObserved:
     """Return a bound Pod that asks for devices."""
     return PodObserved(
         node=on, observed_at_ms=T0, rv=rv, pod_uid=f"uid-{name}", namespace="ml", pod=name, phase=phase,
@@ -73,7 +90,16 @@ def pod(name: str, on: str = "n1", gpus: int = 1, *, rv: int = 10, phase: str = 
     )  # fmt: skip
 
 
-def word(device_id: str, health: str = "Healthy", holder: str = "a", on: str = "n1", *, rv: int = 20, live: bool = True, **more: Any) -> DeviceHealthObserved:
+def word(
+    device_id: str,
+    health: str = "Healthy",
+    holder: str = "a",
+    on: str = "n1",
+    *,
+    rv: int = 20,
+    live: bool = True,
+    **more: Any,
+) -> DeviceHealthObserved:
     """Return what a Pod's status says of a device."""
     return DeviceHealthObserved(
         node=on, observed_at_ms=T0, rv=rv, device_id=device_id, health=health, health_raw=health, live=live,
@@ -102,7 +128,9 @@ def released(device_id: str, on: str = "n1") -> DeviceReleased:
     )  # fmt: skip
 
 
-def verdict(*holds: tuple[str, str], on: str = "n1", node_class: str = "stable", drivers: Sequence[str] = (DRIVER,)) -> VerdictChanged:
+def verdict(
+    *holds: tuple[str, str], on: str = "n1", node_class: str = "stable", drivers: Sequence[str] = (DRIVER,)
+) -> VerdictChanged:
     """Return a verdict with holds of ``(reason, scope)``; without any it is open."""
     return VerdictChanged(
         node=on, at_ms=T0, verdict="hold" if holds else "open", node_class=node_class, drivers=tuple(drivers),
@@ -110,17 +138,25 @@ def verdict(*holds: tuple[str, str], on: str = "n1", node_class: str = "stable",
     )  # fmt: skip
 
 
-def entry(book: str, key: str, account: str, on: str = "n1", kind: type[Any] = EntryPosted, **amounts: str) -> Any:
+def entry(
+    book: str, key: str, account: str, on: str = "n1", kind: type[Any] = EntryPosted, **amounts: str
+) -> Any:
     """Return the posting of an entry, or its reversal."""
     lines = tuple(Amount(name.replace("_", "-"), "unknown", text) for name, text in amounts.items())
     return kind(node=on, at_ms=T0, entry=Entry(book=book, key=key, account=account, amounts=lines, at_ms=T0))
 
 
 def asking(
-    requests: Mapping[str, str] | None = None, *, claims: Sequence[str] = (), names: Sequence[str] = ("n1",), **spec: Any
+    requests: Mapping[str, str] | None = None,
+    *,
+    claims: Sequence[str] = (),
+    names: Sequence[str] = ("n1",),
+    **spec: Any,
 ) -> bytes:
     """Return ``ExtenderArgs`` as kube-scheduler sends them for a Pod with one container."""
-    containers = [{"name": "main", "image": "none", "resources": {"requests": dict(requests or {"cpu": "1"})}}]
+    containers = [
+        {"name": "main", "image": "none", "resources": {"requests": dict(requests or {"cpu": "1"})}}
+    ]
     body = {
         "Pod": {
             "metadata": {"name": "new", "namespace": "ml", "uid": "uid-new", "creationTimestamp": None},
@@ -141,7 +177,9 @@ def fleet(nodes: int, devices: int = 8, policy: Policy | None = None) -> Known:
         known.told(node(name, allocatable=devices, capacity=devices))
         for slot in range(2):
             known.told(pod(f"{name}-{slot}", name, 2))
-            known.told(*(word(unit(f"{name}-{2 * slot + n}"), "Healthy", f"{name}-{slot}", name) for n in range(2)))
+            known.told(
+                *(word(unit(f"{name}-{2 * slot + n}"), "Healthy", f"{name}-{slot}", name) for n in range(2))
+            )
         known.decided(verdict(on=name))
         if index % 20 == 0:
             # after it was free again

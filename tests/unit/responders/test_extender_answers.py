@@ -6,7 +6,22 @@ import json
 import time
 
 import pytest
-from extender_worlds import DRIVER, GPU, T0, Known, asking, custody, entry, fleet, node, node_name, pod, policy_of, unit, verdict
+from extender_worlds import (
+    DRIVER,
+    GPU,
+    T0,
+    Known,
+    asking,
+    custody,
+    entry,
+    fleet,
+    node,
+    node_name,
+    pod,
+    policy_of,
+    unit,
+    verdict,
+)
 
 from responders.extender.answers import STALE, Judge, read_arguments, write_answer
 from sickbay.errors import InputError
@@ -30,7 +45,9 @@ def test_a_node_with_fewer_fit_devices_than_asked_is_removed_and_a_user_reads_wh
     assert found == {
         "NodeNames": ["n2"],
         "FailedNodes": {},
-        "FailedAndUnresolvableNodes": {"n1": "sickbay: fewer than 2 fit nvidia.com/gpu are free (1 quarantined)"},
+        "FailedAndUnresolvableNodes": {
+            "n1": "sickbay: fewer than 2 fit nvidia.com/gpu are free (1 quarantined)"
+        },
         "Error": "",
     }
     assert answer.counts == {("unfit_devices", "enforce"): 1}
@@ -47,7 +64,9 @@ def test_nodes_that_are_alike_get_one_sentence():
 
 
 def test_without_unfit_devices_the_scheduler_s_own_count_is_left_alone():
-    known = Known().told(node(allocatable=2, capacity=2), pod("a", gpus=2)).decided(custody(unit(1, "b.com/x")))
+    known = (
+        Known().told(node(allocatable=2, capacity=2), pod("a", gpus=2)).decided(custody(unit(1, "b.com/x")))
+    )
     known.holdings.resources.add(GPU)
     assert judged(known, asking({GPU: "1"}))[0]["NodeNames"] == ["n1"]
 
@@ -55,7 +74,11 @@ def test_without_unfit_devices_the_scheduler_s_own_count_is_left_alone():
 @pytest.mark.parametrize("stale", [True, False])
 @pytest.mark.parametrize("caught_up", [True, False])
 def test_a_pod_that_asks_for_nothing_of_ours_passes_whatever_is_known(stale, caught_up):
-    known = sick().decided(verdict(("drift", "ml/c")), entry("common", "node/u", "supply", cpu="1"), entry("derived", "c", "claims", cpu="9"))
+    known = sick().decided(
+        verdict(("drift", "ml/c")),
+        entry("common", "node/u", "supply", cpu="1"),
+        entry("derived", "c", "claims", cpu="9"),
+    )
     found, answer = judged(known, asking({"cpu": "4", "memory": "1Gi"}), stale=stale, caught_up=caught_up)
     assert found["NodeNames"] == ["n1"]
     assert answer.counts == {}
@@ -83,11 +106,15 @@ def test_an_extended_resource_that_no_plugin_gives_here_is_a_claim():
 
 @pytest.mark.parametrize(("cpu", "passes"), [("3", True), ("3001m", False)])
 def test_a_claim_pod_needs_its_own_request_of_the_exact_free_amount(cpu, passes):
-    known = Known().decided(entry("common", "node/u", "supply", cpu="8"), entry("derived", "claim/c", "claims", cpu="5"))
+    known = Known().decided(
+        entry("common", "node/u", "supply", cpu="8"), entry("derived", "claim/c", "claims", cpu="5")
+    )
     found, answer = judged(known, asking({"cpu": cpu}, claims=["gpu"]))
     assert (found["NodeNames"] == ["n1"]) is passes
     if not passes:
-        assert found["FailedAndUnresolvableNodes"] == {"n1": "sickbay: less cpu is free than asked for, counted with the claims that are used"}
+        assert found["FailedAndUnresolvableNodes"] == {
+            "n1": "sickbay: less cpu is free than asked for, counted with the claims that are used"
+        }
         assert answer.counts == {("exact_amount", "enforce"): 1}
 
 
@@ -96,7 +123,9 @@ def test_what_is_not_enforced_passes_and_what_is_observed_is_counted(mode):
     known = sick(policy_of(mode)).decided(verdict(("drift", "ml/c")))
     found, answer = judged(known, asking({GPU: "2"}, claims=["x"]))
     assert found["NodeNames"] == ["n1"]
-    assert answer.counts == ({("unfit_devices", "observe"): 1, ("hold", "observe"): 1} if mode == "observe" else {})
+    assert answer.counts == (
+        {("unfit_devices", "observe"): 1, ("hold", "observe"): 1} if mode == "observe" else {}
+    )
 
 
 def test_a_node_that_one_reason_removes_and_another_only_observes_is_removed_and_both_count():
@@ -120,7 +149,9 @@ def test_a_stale_view_answers_open_or_closed_by_policy():
 
 def test_a_stale_view_is_as_strict_with_claims_as_any_rule_since_no_driver_is_known():
     rules = (ExtenderRule(driver=DRIVER, mode="enforce"),)
-    assert judged(Known(policy_of("off", rules=rules)), asking(claims=["g"]), stale=True)[0]["NodeNames"] == []
+    assert (
+        judged(Known(policy_of("off", rules=rules)), asking(claims=["g"]), stale=True)[0]["NodeNames"] == []
+    )
     assert judged(Known(policy_of("off", rules=(ExtenderRule(driver=DRIVER, node_class="canary", mode="enforce"),))), asking(claims=["g"]), stale=True)[0]["NodeNames"] == ["n1"]  # fmt: skip
 
 
@@ -145,7 +176,17 @@ def test_the_names_of_the_fields_are_read_in_any_case():
     assert list(judged(sick(), json.dumps(body).encode())[0]["FailedAndUnresolvableNodes"]) == ["n1"]
 
 
-@pytest.mark.parametrize("body", [b"", b"null", b"{}", b'{"Pod":{"metadata":{},"spec":{}}}', b'{"Pod":null,"NodeNames":[]}', asking()[:-9]])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b'{"Pod":{"metadata":{},"spec":{}}}',
+        b'{"Pod":null,"NodeNames":[]}',
+        asking()[:-9],
+    ],
+)
 def test_what_is_no_question_is_refused_with_a_reason(body):
     with pytest.raises(InputError, match="not "):
         read_arguments(body)

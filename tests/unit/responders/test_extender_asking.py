@@ -21,7 +21,9 @@ def asked(**spec):
 
 def container(restart=None, **requests):
     requests = {name.replace("__", "/").replace("_", "."): text for name, text in requests.items()}
-    return {"name": "c", "resources": {"requests": requests}} | ({"restartPolicy": restart} if restart else {})
+    return {"name": "c", "resources": {"requests": requests}} | (
+        {"restartPolicy": restart} if restart else {}
+    )
 
 
 def test_containers_and_sidecars_add_up_and_an_init_container_counts_by_its_peak():
@@ -35,7 +37,9 @@ def test_containers_and_sidecars_add_up_and_an_init_container_counts_by_its_peak
         containers=[container(cpu="1500m"), container(cpu="1")],
     )
     assert found.own_nano == {"cpu": 6 * NANO}
-    found = asked(initContainers=[container("Always", cpu="1"), container(cpu="1")], containers=[container(cpu="3")])
+    found = asked(
+        initContainers=[container("Always", cpu="1"), container(cpu="1")], containers=[container(cpu="3")]
+    )
     assert found.own_nano == {"cpu": 4 * NANO}
 
 

@@ -23,7 +23,7 @@ from extender_worlds import (
 )
 
 from responders.extender.freshness import Freshness
-from responders.extender.holdings import Holdings, ramp_at_ms
+from responders.extender.holdings import Holdings
 from sickbay.decisions import Drift, DriftCleared, DriftFound, EntryReversed
 from sickbay.facts import NodeGone, PodGone
 from sickbay.policy import ExtenderRule
@@ -67,7 +67,12 @@ def test_what_the_plugin_withholds_already_is_not_taken_off_twice(allocatable, h
 
 
 def test_a_faulty_device_in_a_pod_explains_what_is_withheld_before_one_that_is_free():
-    known = Known().told(node(allocatable=7), pod("a"), word(unit(0), "Unhealthy", "a"), word(unit(7), "Unhealthy", "old", live=False))
+    known = Known().told(
+        node(allocatable=7),
+        pod("a"),
+        word(unit(0), "Unhealthy", "a"),
+        word(unit(7), "Unhealthy", "old", live=False),
+    )
     known.decided(custody(unit(0)), custody(unit(7)))
     assert short(known).devices.free == 7 - 1 - 1
 
@@ -83,7 +88,9 @@ def test_a_faulty_card_counts_with_each_of_its_replicas():
 
 @pytest.mark.parametrize("phase", ["restricted", "quarantined", "probing", "canary", "observing"])
 def test_a_phase_without_new_work_counts_and_a_suspect_device_does_not(phase):
-    known = Known().told(node()).decided(custody(unit(1), phase, observing_at_ms=T0), custody(unit(2), "suspect"))
+    known = (
+        Known().told(node()).decided(custody(unit(1), phase, observing_at_ms=T0), custody(unit(2), "suspect"))
+    )
     assert short(known).devices.free == 7
     assert short(known).words == f"1 {phase}"
     assert short(known.decided(released(unit(1)))) is None
@@ -95,20 +102,6 @@ def test_a_device_under_observation_takes_work_again_from_its_ramp_on_by_time_al
     known.decided(custody(unit(1), "observing", observing_at_ms=T0, verification="prober"))
     assert short(known, now_ms=T0 + 399).devices.free == 7
     assert short(known, now_ms=T0 + 400) is None
-
-
-@pytest.mark.parametrize(
-    ("more", "whole_ms"),
-    [
-        ({"verification": "prober"}, 1_800_000),
-        ({"verification": "observation_only"}, 7_200_000),
-        ({"verification": "observation_only", "after_restart": True}, 14_400_000),
-    ],
-)
-def test_the_ramp_is_a_share_of_the_observation_that_the_return_has(more, whole_ms):
-    record = custody(unit(1), "observing", observing_at_ms=T0, **more).record
-    assert ramp_at_ms(record, policy_of().staged_return) == T0 + whole_ms // 2
-    assert ramp_at_ms(record, policy_of(staged={"ramp_after_percent": 100}).staged_return) == T0 + whole_ms
 
 
 def test_a_pod_counts_until_it_is_terminal_or_gone_and_an_older_word_does_not_bring_it_back():
@@ -127,7 +120,10 @@ def test_a_node_that_is_gone_or_lists_no_such_resource_has_nothing_to_count():
     assert short(known) is None
     known.told(node(uid="other", rv=3), NodeGone(node="n1", observed_at_ms=T0, rv=4, node_uid="uid-n1"))
     assert short(known).devices.free == 7
-    assert Known().told(node(resource="other.com/x")).decided(custody(unit(1))).holdings.standing("n1", T0).short == {}
+    assert (
+        Known().told(node(resource="other.com/x")).decided(custody(unit(1))).holdings.standing("n1", T0).short
+        == {}
+    )
 
 
 def test_the_order_and_the_repetition_of_facts_change_nothing():
@@ -148,7 +144,10 @@ def test_of_many_nodes_that_come_and_go_few_are_remembered():
     for index in range(3_000):
         name = f"n-{index}"
         known.told(node(name), pod(f"p-{index}", name), word(unit(0), "Healthy", f"p-{index}", name))
-        known.told(NodeGone(node=name, observed_at_ms=T0, rv=2, node_uid=f"uid-{name}"), pod(f"p-{index}", name, rv=11, phase="Failed"))
+        known.told(
+            NodeGone(node=name, observed_at_ms=T0, rv=2, node_uid=f"uid-{name}"),
+            pod(f"p-{index}", name, rv=11, phase="Failed"),
+        )
         known.decided(entry("common", "node/u", "supply", on=name, cpu="1"))
         known.decided(entry("common", "node/u", "supply", on=name, kind=EntryReversed, cpu="1"))
     assert len(known.holdings._inventories) == 1_000
@@ -186,8 +185,17 @@ def test_a_posting_counts_once_and_its_reversal_takes_it_back():
 
 
 def test_where_the_derived_book_follows_a_scheduler_s_under_count_the_difference_is_added():
-    drift = Drift(about="ml/c", cause="allocated_before_counting", namespace="ml", claim="c", exact={"cpu": "3"}, predicted=True)
-    known = Known().decided(entry("common", "node/u", "supply", cpu="8"), DriftFound(node="n1", at_ms=T0, drift=drift))
+    drift = Drift(
+        about="ml/c",
+        cause="allocated_before_counting",
+        namespace="ml",
+        claim="c",
+        exact={"cpu": "3"},
+        predicted=True,
+    )
+    known = Known().decided(
+        entry("common", "node/u", "supply", cpu="8"), DriftFound(node="n1", at_ms=T0, drift=drift)
+    )
     assert books(known) == {"cpu": 5 * NANO}
     assert books(known.decided(DriftCleared(node="n1", at_ms=T0, drift=drift))) == {}
 
@@ -202,7 +210,9 @@ def test_capacity_of_devices_is_another_book_and_no_node_resource():
 def test_a_hold_counts_as_strictly_as_the_driver_whose_fault_it_is():
     rules = (ExtenderRule(driver=DRIVER, mode="enforce"), ExtenderRule(driver="nic.example.com", mode="off"))
     known = Known(policy_of("observe", rules=rules))
-    standing = lambda *holds: known.decided(verdict(*holds, drivers=(DRIVER, "nic.example.com"))).holdings.standing("n1", T0).holds  # noqa: E731
+    standing = lambda *holds: (
+        known.decided(verdict(*holds, drivers=(DRIVER, "nic.example.com"))).holdings.standing("n1", T0).holds
+    )  # noqa: E731
     assert standing(("pool_incomplete", f"{DRIVER}/p")) == {"enforce": ("pool_incomplete",)}
     assert standing(("pool_incomplete", "nic.example.com/p")) == {"off": ("pool_incomplete",)}
     assert standing(("claims_gate_closed", "driver:nic.example.com")) == {"off": ("claims_gate_closed",)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 import ssl
-import time
 
 import aiohttp
 import pytest
@@ -123,14 +123,18 @@ def test_too_many_questions_at_once_are_turned_away_and_the_rest_is_answered(mon
             await writer.drain()
             async with aiohttp.ClientSession() as session:
                 for _ in range(100):  # until the first is under way
-                    async with session.post(f"http://127.0.0.1:{server.port}/filter", data=asking()) as answer:
+                    async with session.post(
+                        f"http://127.0.0.1:{server.port}/filter", data=asking()
+                    ) as answer:
                         busy = answer.status
                     if busy == 503:
                         break
                 writer.close()
                 await writer.wait_closed()
                 for _ in range(100):
-                    async with session.post(f"http://127.0.0.1:{server.port}/filter", data=asking()) as answer:
+                    async with session.post(
+                        f"http://127.0.0.1:{server.port}/filter", data=asking()
+                    ) as answer:
                         later = answer.status
                     if later == 200:
                         break
@@ -216,18 +220,17 @@ def test_a_recall_is_folded_before_what_follows_and_a_replaced_leader_is_not_bel
 
 def test_what_cannot_be_recalled_is_told_by_readiness_and_tried_again(monkeypatch):
     monkeypatch.setattr("responders.extender.following._PAUSE_S", 0.001)
-    tries = []
+    tries, thrice = itertools.count(1), asyncio.Event()
 
     async def recall():
-        tries.append(time.monotonic())
+        if next(tries) == 3:
+            thrice.set()
         raise ServiceError("Kafka is away")
 
     async def go():
         facts = Facts(SETTINGS, recall, lambda *_: None, FACT_KINDS)
         task = asyncio.create_task(facts.run())
-        async with asyncio.timeout(10):
-            while len(tries) < 3:
-                await asyncio.sleep(0.001)
+        await asyncio.wait_for(thrice.wait(), 10)
         task.cancel()
         await asyncio.wait({task})
         return facts
