@@ -210,9 +210,11 @@ def test_capacity_of_devices_is_another_book_and_no_node_resource():
 def test_a_hold_counts_as_strictly_as_the_driver_whose_fault_it_is():
     rules = (ExtenderRule(driver=DRIVER, mode="enforce"), ExtenderRule(driver="nic.example.com", mode="off"))
     known = Known(policy_of("observe", rules=rules))
-    standing = lambda *holds: (
-        known.decided(verdict(*holds, drivers=(DRIVER, "nic.example.com"))).holdings.standing("n1", T0).holds
-    )  # noqa: E731
+
+    def standing(*holds):
+        said = verdict(*holds, drivers=(DRIVER, "nic.example.com"))
+        return known.decided(said).holdings.standing("n1", T0).holds
+
     assert standing(("pool_incomplete", f"{DRIVER}/p")) == {"enforce": ("pool_incomplete",)}
     assert standing(("pool_incomplete", "nic.example.com/p")) == {"off": ("pool_incomplete",)}
     assert standing(("claims_gate_closed", "driver:nic.example.com")) == {"off": ("claims_gate_closed",)}
