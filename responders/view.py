@@ -33,6 +33,9 @@ from sickbay.decisions import (
 
 #: Episodes and moves that ended and are remembered, of a node: whoever was away learns how they ended.
 ENDED_MAX: Final = 64
+#: Late facts that are remembered, of a node: nothing clears their alert, so without a limit they would stand for ever.
+LATE_FACTS_MAX: Final = 16
+LATE_FACT: Final = "late_fact"
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +62,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     devices: tuple[str, ...]
     opened_at_ms: int
+    clause: str = ""
     reason: str = ""
 
 
@@ -69,6 +73,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     alert: str
     about: str
     raised_at_ms: int
+    clause: str = ""
     reason: str = ""
 
 
@@ -170,8 +175,12 @@ def _alert(alerts: dict[str, Alert], decision: AlertRaised | AlertCleared) -> No
         alert=decision.alert,
         about=decision.about,
         raised_at_ms=decision.at_ms,
+        clause=decision.clause,
         reason=decision.reason,
     )
+    late = [alert_id for alert_id, alert in alerts.items() if alert.alert == LATE_FACT]
+    for alert_id in late[:-LATE_FACTS_MAX]:
+        del alerts[alert_id]
 
 
 def _fold(node: Node, decision: Decision) -> None:
@@ -185,6 +194,7 @@ def _fold(node: Node, decision: Decision) -> None:
                 scope=decision.scope,
                 devices=decision.devices,
                 opened_at_ms=decision.at_ms,
+                clause=decision.clause,
                 reason=decision.reason,
             )
         case NodeIncidentClosed():

@@ -48,6 +48,8 @@ class Topics:
         self.known: Final = f"{prefix}.known"
         #: What could not be used, with its place and the reason.
         self.parked: Final = f"{prefix}.parked"
+        #: The newest state of each alert, compacted: for whoever wants alerts from Kafka, and what `respond alert` told whom.
+        self.alerts: Final = f"{prefix}.alerts"
         #: Application id and consumer group of the workers.
         self.work_id: Final = f"{prefix}-work"
         #: Snapshots of the workers: the changelog of their one table, under the name that Faust gives it.
@@ -77,5 +79,6 @@ class Topics:
             Topic(self.decisions, partitions, log),
             Topic(self.known, partitions, newest),
             Topic(self.parked, 1, log),
+            Topic(self.alerts, 1, newest),
             Topic(self.state, partitions, newest),
         )

@@ -75,7 +75,7 @@ def test_a_missing_topic_is_named_with_the_command_that_makes_it(kafka_settings)
     told = refused(kafka_settings)
     assert kafka_settings.topics.facts in told
     assert "sickbay topics apply" in told
-    assert "4 more" in told
+    assert "5 more" in told
 
 
 def test_looking_makes_no_topic(kafka_settings):
