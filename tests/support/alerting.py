@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import asyncio
+import threading
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import facts_of as f
 import msgspec
@@ -241,3 +243,28 @@ async def listening(handler_of=None):
         yield receiver
     finally:
         await runner.cleanup()
+
+
+class Receivers:
+    """Receivers that listen in a thread of their own, for tests of processes; a context manager."""
+
+    def __init__(self, *handlers):
+        self.handlers = handlers
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._stack = AsyncExitStack()
+
+    def __enter__(self):
+        self._thread.start()
+        for handler in self.handlers:
+            self._run(self._stack.enter_async_context(listening(handler)))
+        return self.handlers
+
+    def __exit__(self, *_):
+        self._run(self._stack.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def _run(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
