@@ -172,6 +172,10 @@ def test_a_kill_at_every_named_place_repeats_under_the_same_id_and_loses_no_end(
             else:
                 expected.add(f"quarantine/episode-{number}")
     process.start()
+    # the process before it may have told all of it
+    eventually(
+        lambda: "read what was decided so far" in process.log_since_start, "a start", processes=[process]
+    )
     eventually(lambda: expected == hook.stands == at_manager(manager), "what stands", processes=[process])
     whole = dict.fromkeys(expected, ("raised", 2))
     eventually(lambda: kept(kafka_ready) == whole, "all is noted", processes=[process])

@@ -318,7 +318,7 @@ def test_three_replicas_need_two_in_sync_and_outlive_a_broker(kafka_settings):
         asyncio.run(apply_topics(settings))
         compared = asyncio.run(compare_topics(settings))
         in_sync = [each for each in compared if each.setting == "min.insync.replicas"]
-        assert [("2", "2 or more")] * 5 == [(each.found, each.wanted) for each in in_sync]
+        assert [("2", "2 or more")] * 6 == [(each.found, each.wanted) for each in in_sync]
 
         cluster.servers[0].kill()
         identities = {asyncio.run(topic_identity(settings, settings.topics.facts)) for _ in range(8)}

@@ -64,7 +64,7 @@ class Life:
         stack.respond("exclude")
         stack.respond("verify", "--templates", str(templates), "--namespace", VERIFICATION)
         stack.respond("move")
-        # alert
+        stack.respond("alert", "--topic")
         stack.kubelets.append(rack.kubelet)
         self.bad = ""
         #: Uids of the Pods of the workload that were seen on the node.
