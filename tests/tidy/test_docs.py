@@ -198,9 +198,20 @@ def test_every_clause_that_decides_is_explained() -> None:
 
 
 def test_every_policy_field_of_custody_is_explained() -> None:
-    """What custody is ruled by stands on its page; how objects are read, and the ledger, do not concern it."""
-    paths = {path for path in policy_fields(policy.Policy()) if not path.startswith(("reading.", "ledger."))}
-    assert set() == paths - {"version"} - explained_in("docs/custody.md")
+    """What custody is ruled by stands on its page, or the mover's; how objects are read, the ledger and responders do not concern it."""
+    others = ("reading.", "ledger.", "respond.")
+    paths = {path for path in policy_fields(policy.Policy()) if not path.startswith(others)}
+    assert set() == paths - {"version"} - explained_in("docs/custody.md") - explained_in("docs/moves.md")
+
+
+@pytest.mark.parametrize(
+    ("part", "page"), [("exclusion", "exclusion"), ("extender", "extender"), ("alerts", "alerts")]
+)
+def test_every_policy_field_of_a_responder_is_explained(part: str, page: str) -> None:
+    """What a responder is ruled by stands on its page."""
+    paths = {path for path in policy_fields(policy.Policy()) if path.startswith(f"respond.{part}.")}
+    assert len(paths) > 2
+    assert set() == paths - explained_in(f"docs/{page}.md", f"respond.{part}.")
 
 
 def test_every_policy_field_of_the_ledger_is_explained() -> None:
@@ -341,7 +352,10 @@ def test_every_option_of_a_command_is_described(name: str) -> None:
     """docs/cli.md names each option in the section of its command."""
     described = section("docs/cli.md", f"## `{name}`")
     whole = command(name)
-    parts = [whole, *whole.commands.values()] if isinstance(whole, click.Group) else [whole]
+    parts = [whole]
+    if isinstance(whole, click.Group):
+        context = click.Context(whole)
+        parts += [whole.get_command(context, each) for each in whole.list_commands(context)]
     options = {
         option
         for part in parts
