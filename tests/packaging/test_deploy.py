@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -15,7 +14,6 @@ from kustomization import DEPLOY, identity, kustomization, objects, objects_of, 
 from role_matrix import EXEC_HOOKS, MATRIX, NAMESPACE, WITH_TOKEN, granted
 
 from sickbay.cli import cli
-from sickbay.cli.responding import cluster_options, respond, respond_options
 from sickbay.operations.running import CANCEL_S, GRACE_S
 from sickbay.policy import Policy, policy_from_yaml
 from sickbay.settings import kafka_settings
@@ -156,17 +154,6 @@ def test_commands_in_containers_are_an_addition_of_their_own():
 # --- how they run -----------------------------------------------------------------------------------------------------
 
 
-@click.command()
-@cluster_options
-@respond_options
-@click.option("--namespace")
-@click.option("--templates")
-@click.option("--listen-host")
-@click.option("--listen-port")
-def of_the_frame(**_):
-    """What roles take, for those that this checkout has not got."""
-
-
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_command_line_knows_the_command_and_its_options(name):
     command, arguments = cli, list(container(name)["args"])
@@ -175,8 +162,7 @@ def test_the_command_line_knows_the_command_and_its_options(name):
         assert arguments[0] in command.list_commands(context), container(name)["args"]
         context = click.Context(command, parent=context)
         word = arguments.pop(0)
-        is_missing = context.command is respond and not find_spec(f"sickbay.cli.responding_{word}")
-        command = of_the_frame if is_missing else command.get_command(context, word)
+        command = command.get_command(context, word)
     command.make_context(name, arguments, parent=context)
 
 
