@@ -127,14 +127,23 @@ define build_deploy_tools
 folder="$(CACHE)/deploy-tools"; source=tests/cluster/deploytools; \
 if [ -e "$$folder/.stamp" ] && [ -z "$$(find $$source -newer "$$folder/.stamp" -type f)" ]; then exit 0; fi; \
 if ! command -v go >/dev/null; then \
-	echo "kustomize, Helm and promtool need Go 1.26 to be built: install it so that go is on the PATH" >&2; exit 1; \
+	echo "kustomize and Helm need Go 1.26 to be built: install it so that go is on the PATH" >&2; exit 1; \
 fi; \
-echo "building kustomize, Helm and promtool into .cache/deploy-tools (some minutes, once)"; \
+echo "building kustomize and Helm into .cache/deploy-tools (some minutes, once)"; \
 mkdir -p "$$folder"; \
 build() { (cd $$source && go build -trimpath -mod=readonly -modcacherw "-modfile=$$1" -ldflags "-s -w" -o "$$folder/" "$${@:2}"); }; \
 build go.mod sigs.k8s.io/kustomize/kustomize/v5 helm.sh/helm/v4/cmd/helm; \
-build promtool.mod github.com/prometheus/prometheus/cmd/promtool; \
 touch "$$folder/.stamp"
+endef
+
+# A big program for a few rules, so it is built only when these are tried.
+define build_promtool
+folder="$(CACHE)/deploy-tools"; \
+[ -x "$$folder/promtool" ] && exit 0; \
+echo "building promtool into .cache/deploy-tools (some minutes, once)"; \
+mkdir -p "$$folder"; \
+cd tests/cluster/deploytools && go build -trimpath -mod=readonly -modcacherw -modfile=promtool.mod -ldflags "-s -w" -o "$$folder/" \
+	github.com/prometheus/prometheus/cmd/promtool
 endef
 
 # Quix Streams goes together with none of our requirements, so it has an environment of its own; without it its rows are left out.
@@ -200,12 +209,18 @@ control-plane: ## build etcd, kube-apiserver, -scheduler and -controller-manager
 	@$(build_control_plane)
 
 .PHONY: deploy-tools
-deploy-tools: ## build kustomize, Helm and promtool into .cache, for the tests of deploy/; needs Go
+deploy-tools: ## build kustomize and Helm into .cache, for the tests of deploy/; needs Go
 	@$(build_deploy_tools)
 
 .PHONY: test-cluster
-test-cluster: $(WHEEL_STAMP) control-plane deploy-tools ## run the tests against a real control plane of both versions
-	$(BIN)/pytest -m cluster -n 3 --dist worksteal
+test-cluster: $(WHEEL_STAMP) control-plane deploy-tools kafka ## run the tests against a real control plane of both versions
+	$(BIN)/pytest -m "cluster and not alone and not promtool" -n 3 --dist worksteal
+	$(BIN)/pytest -m "cluster and alone"
+
+.PHONY: check-rules
+check-rules: $(WHEEL_STAMP) ## build promtool and let it try the alerting rules of deploy/monitoring; needs Go
+	@$(build_promtool)
+	$(BIN)/pytest -m promtool tests/cluster/test_alerting_rules.py
 
 .PHONY: judge
 judge: $(WHEEL_STAMP) control-plane ## let the real scheduler judge the ledger, and write the report; ARGS="--decisions 2000 --seed 1"

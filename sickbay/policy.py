@@ -165,6 +165,7 @@ class ExclusionPolicy(_Section, frozen=True, kw_only=True):
 
     #: Observe: the taint has the effect None, which Kubernetes takes as a dry run (KEP-5055).
     mode: Literal["off", "observe", "enforce", "evict"] = "observe"
+    #: Another mode for some drivers or node classes, so that an effect can begin on the canary class.
     rules: tuple[ExclusionRule, ...] = ()
     #: Taint rules in the cluster: every scheduler and every claim reads all of them.
     rules_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 200
@@ -190,6 +191,7 @@ class ExtenderPolicy(_Section, frozen=True, kw_only=True):
 
     #: Observe: what would be removed is counted and logged, and every node passes.
     mode: Effect = "observe"
+    #: Another mode for some resources, drivers or node classes.
     rules: tuple[ExtenderRule, ...] = ()
     #: What is answered while the extender cannot know: ``open`` lets every node pass, ``closed`` none that asks for something of ours.
     when_stale: Literal["open", "closed"] = "open"
@@ -211,8 +213,11 @@ class AlertPolicy(_Section, frozen=True, kw_only=True):
 class RespondPolicy(_Section, frozen=True, kw_only=True):
     """What responders do. Observe-only by default: each effect is switched on here, per driver or node class."""
 
+    #: Taint rules for DRA devices.
     exclusion: ExclusionPolicy = ExclusionPolicy()
+    #: Nodes for device plugins, holds and exact amounts.
     extender: ExtenderPolicy = ExtenderPolicy()
+    #: People and programs that are told.
     alerts: AlertPolicy = AlertPolicy()
 
 

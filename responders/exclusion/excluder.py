@@ -16,6 +16,7 @@ from responders.exclusion.plan import HOUR_MS, MINUTE_MS, Action, Limits, plan, 
 from responders.exclusion.rules import (
     INSTALLATION,
     MANAGED_BY,
+    VERSIONS,
     Found,
     build,
     device_of,
@@ -37,8 +38,6 @@ from sickbay.policy import Policy
 
 _log: Final = logging.getLogger(__name__)
 
-#: Versions of the resource, the best first: v1 on 1.37, v1beta2 on 1.36 where it is switched on.
-VERSIONS: Final = ("v1", "v1beta2")
 #: Between two readings of the whole list.
 LIST_EVERY_MS: Final = 30_000
 #: The API server cuts the time of a creation to seconds.

@@ -24,6 +24,8 @@ NODE: Final = "sickbay.dev/node"
 APPLIED: Final = "sickbay.dev/applied-effect"
 #: A person's: whoever sets it, with words, is left in charge of the rule.
 OVERRIDE: Final = "sickbay.dev/override"
+#: Versions of the resource, the best first: v1 on 1.37, v1beta2 on 1.36 where it is switched on.
+VERSIONS: Final = ("v1", "v1beta2")
 NAME: Final = re.compile(r"sickbay-[0-9a-f]{20}")
 
 RuleEffect: TypeAlias = Literal["None", "NoSchedule", "NoExecute"]
@@ -190,6 +192,12 @@ def is_ours(found: Found) -> bool:
 def effect_of(found: Found) -> RuleEffect | Literal[""]:
     """Return the effect of a rule as a report takes it, "" for one that Kubernetes does not know."""
     return _EFFECTS.get(found.effect, "")
+
+
+def read_effect(item: dict[str, Any]) -> str:
+    """Return the effect of a rule's taint, "" for one that has none of our key."""
+    taint = _mapping(_mapping(item.get("spec")).get("taint"))
+    return str(taint.get("effect", "")) if taint.get("key") == TAINT_KEY else ""
 
 
 def device_of(found: Found) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from responders.exclusion.rules import VERSIONS, read_effect
 from responders.moves.pods import Pod, read_pod
 from sickbay.cluster.requests import Method, Requests
 from sickbay.errors import ServiceError
@@ -69,6 +70,19 @@ class Cluster:
         if code not in (200, 404):
             raise ServiceError(_refusal("get", path, code, body))
         return body if code == 200 else None
+
+    async def taint_effect(self, rule: str) -> str:
+        """Return the effect of a DeviceTaintRule, "" when there is none. Raises ServiceError."""
+        for version in VERSIONS:
+            path = f"/apis/resource.k8s.io/{version}/devicetaintrules/{rule}"
+            code, body = await self._send("GET", path)
+            if code == 200:
+                found = read_effect(body)
+                if found:
+                    return found
+            elif code != 404:
+                raise ServiceError(_refusal("get", path, code, body))
+        return ""
 
     async def evict(self, pod: Pod) -> Evicted:
         """Evict a Pod exactly as it was read: of two that evict one, the second finds another version. Raises ServiceError."""

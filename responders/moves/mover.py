@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, Protocol
 
+from responders.exclusion.plan import should
 from responders.moves import owners
 from responders.moves.cluster import Cluster
 from responders.moves.declared import Hook
@@ -27,6 +28,7 @@ from responders.moves.plan import (
     Stop,
     TellFailure,
     Wait,
+    margin_ms,
     next_step,
 )
 from responders.moves.pods import Pod, claim_devices, claim_users
@@ -180,7 +182,21 @@ class Mover:
             replacement=await self._replacement(lease, done, pods),
             now_ms=now_ms,
         )
-        return next_step(seen, done, limits)
+        step = next_step(seen, done, limits)
+        if isinstance(step, Begin | Evict) and not await self._is_excluded(lease, now_ms):
+            return Wait("the device is not excluded yet: a replacement could be given it again")
+        return step
+
+    async def _is_excluded(self, lease: Leased, now_ms: int) -> bool:
+        """Whether the scheduler keeps off a device that the policy wants it to keep off."""
+        wanted = should(self._view, self._policy, now_ms).rules.values()
+        rule = next(
+            (each for each in wanted if (each.node, each.device_id) == (lease.node, lease.move.device_id)),
+            None,
+        )
+        if rule is None or rule.effect == "None":
+            return True
+        return await self._cluster.taint_effect(rule.name) in ("NoSchedule", "NoExecute")
 
     def _stands(self, lease: Leased) -> Move | None:
         node = self._view.nodes.get(lease.node)
@@ -327,7 +343,8 @@ class Mover:
             return 0.0
         if found.outcome == "refused":
             done.refused = found.told
-            return _REFUSED_S
+            # short leases must not run out while it waits
+            return min(_REFUSED_S, margin_ms(self._policy.moves) / 4_000)
         return 0.1  # it changed meanwhile: read it again
 
     async def _end(

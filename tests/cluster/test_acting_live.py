@@ -73,6 +73,8 @@ def test_a_fault_that_a_kubelet_writes_is_blocked_in_the_scheduler_within_two_se
     assert took_s < 2, took_s
 
 
+@pytest.mark.alone
+@pytest.mark.timeout(300)
 def test_a_thousand_nodes_going_unknown_at_once_cause_nothing_while_one_true_fault_is_blocked_within_two_seconds(
     own_plane, kafka_settings, tmp_path
 ):

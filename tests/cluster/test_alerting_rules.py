@@ -8,6 +8,7 @@ import pytest
 import yaml
 from kustomization import DEPLOY
 
+pytestmark = pytest.mark.promtool
 RULES = DEPLOY / "monitoring" / "rules.yaml"
 PROMTOOL = DEPLOY.parent / ".cache" / "deploy-tools" / "promtool"
 ALERTS = [rule["alert"] for rule in yaml.safe_load(RULES.read_text("utf-8"))["groups"][0]["rules"]]

@@ -60,7 +60,7 @@ def test_the_stricter_policy_holds_longer_and_restricts_and_moves():
         {"ended": at("11:14:30"), "restricted": "0"},
         {"ended": at("11:16:00"), "restricted": "1"},
     ) == doubt
-    assert {("finetune-0", at("08:07:20"), "workload_gone")} == {
+    assert {("finetune-0", at("08:20:00"), "workload_gone")} == {
         (move["pod"], move["finished_at"], move["outcome"]) for move in planned
     }
     assert [at("08:05:00")] == sorted(move["planned_at"] for move in planned)

@@ -181,7 +181,8 @@ def test_a_killed_rebuild_does_not_start_again(place, projection):
             rebuild(store, projection, batch_events=1)
         rest = CrashAt(store, 10**9)
         rebuild(store, projection, batch_events=1)
-        assert half.seen < whole.seen
+        # it went on counting through the rest
+        assert half.seen - rest.seen < whole.seen
         assert rest.seen < whole.seen * 3 // 4
 
 

@@ -14,7 +14,7 @@ from responders.moves.cluster import Cluster
 from responders.moves.mover import Mover
 from responders.view import View
 from sickbay.decisions import MoveFinished, MoveLeaseGranted, MovePlanned
-from sickbay.policy import MovePolicy, Policy
+from sickbay.policy import ExclusionPolicy, MovePolicy, Policy, RespondPolicy
 from sickbay.timestamps import format_time_ms
 
 LEASE_MS = 600_000
@@ -30,6 +30,8 @@ class World:
         self.claims: dict[str, dict[str, Any]] = {}
         self.events: dict[str, dict[str, Any]] = {}
         self.evicted: list[str] = []
+        #: Effect of every taint rule that is asked for, "" for none.
+        self.effect = "NoSchedule"
         self.refuse: list[int] = []
         self.writes = 0
         self.kill: tuple[int, str] | None = None
@@ -101,7 +103,10 @@ class World:
 
     def _get(self, path):
         name = path.rsplit("/", 1)[-1]
-        if "/resourceclaims/" in path:
+        if "/devicetaintrules/" in path:
+            taint = {"key": "sickbay.dev/quarantine", "effect": self.effect}
+            found = {"spec": {"taint": taint}} if self.effect and "/v1/" in path else None
+        elif "/resourceclaims/" in path:
             found = self.claims.get(name)
         elif "/events/" in path:
             found = self.events.get(name)
@@ -159,7 +164,10 @@ class Bench:
         self.times = LoopTimes()
         self.world = World(self.times)
         self.view, self.reports, self.hooks = View(), KeptReports(), Hooks()
-        self.policy = Policy(moves=MovePolicy(**({"enabled": True, "lease_ms": LEASE_MS} | moves)))
+        enforced = RespondPolicy(exclusion=ExclusionPolicy(mode="enforce"))
+        self.policy = Policy(
+            moves=MovePolicy(**({"enabled": True, "lease_ms": LEASE_MS} | moves)), respond=enforced
+        )
         self.view.fold(quarantined(at_ms=self.times.now_ms()))
 
     def lease(

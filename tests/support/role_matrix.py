@@ -57,6 +57,7 @@ MATRIX: Final[dict[str, Rights]] = {
             "pods": {"list"},
             "pods/eviction": {"create"},
             "resourceclaims.resource.k8s.io": {"get"},
+            "devicetaintrules.resource.k8s.io": {"get"},
             "events.events.k8s.io": {"create", "get"},
         },
         NAMESPACE: _leads("sickbay-respond-move"),

@@ -38,6 +38,24 @@ def test_a_restartable_pod_is_evicted_once_and_the_move_is_done_when_another_is_
     assert ["DeviceQuarantined"] == bench.world.reasons()
 
 
+def test_nobody_is_evicted_before_the_device_is_excluded():
+    """The replacement could be given the bad device again."""
+
+    async def scene(bench):
+        bench.world.add("work", "gpu-0", ability="restartable")
+        bench.world.effect = ""
+        bench.lease("work")
+        mover = bench.mover()
+        for _ in range(30):
+            await mover.act()
+            await asyncio.sleep(1)
+        assert ([], {}) == (bench.world.evicted, bench.world.events)
+        bench.world.effect = "NoSchedule"
+        await bench.run(mover)
+
+    assert [("move-work", "done")] == moving(scene).outcomes
+
+
 def test_it_stops_new_requests_then_checkpoints_then_evicts():
     async def scene(bench):
         hooks = {"stop-hook": "http:8080/stop", "checkpoint-hook": "http:8080/save"}
