@@ -34,7 +34,7 @@ from responders.moves.plan import (
 from responders.moves.pods import Pod, claim_devices, claim_users
 from responders.moves.replacing import Candidate, Member, Replaced, candidates_of, replaced
 from responders.reporting import Reports
-from responders.view import Move, View
+from responders.view import Move, Node, View
 from sickbay.clock import Times
 from sickbay.decisions import Decision, MoveFinished
 from sickbay.envelope import Envelope, derived_id
@@ -50,7 +50,7 @@ _log: Final = logging.getLogger(__name__)
 _LOOK_S: Final = 1.0
 _REFUSED_S: Final = 5.0
 _ERROR_S: Final = 2.0
-#: Steps of one lease: hooks and evictions of a large group, with a look between them for as long as a lease may last.
+#: Steps of one lease: more than a large group takes, with a look every second of a long lease.
 _STEPS_MAX: Final = 100_000
 _NOT_MOVABLE: Final = "workload_not_movable"
 ACTOR: Final = "sickbay-respond-move"
@@ -117,8 +117,8 @@ class Mover:
                     raise error
         self._metrics.stands("moves", len(self._tasks))
         await self._tell_owners()
-        problem, self._problem = self._problem, ""
-        if problem:
+        if self._problem:
+            problem, self._problem = self._problem, ""
             raise ServiceError(problem)
         return _LOOK_S if self._tasks else None
 
@@ -199,12 +199,10 @@ class Mover:
         return await self._cluster.taint_effect(rule.name) in ("NoSchedule", "NoExecute")
 
     def _stands(self, lease: Leased) -> Move | None:
-        node = self._view.nodes.get(lease.node)
-        return None if node is None else node.moves.get(lease.move.move_id)
+        return self._view.nodes.get(lease.node, Node()).moves.get(lease.move.move_id)
 
     def _halted(self, lease: Leased) -> str:
-        node = self._view.nodes.get(lease.node)
-        device = None if node is None else node.devices.get(lease.move.device_id)
+        device = self._view.nodes.get(lease.node, Node()).devices.get(lease.move.device_id)
         episode = None if device is None else device.record.episode
         if device is None or episode is None or device.record.phase != "quarantined":
             return "the device is on its way back"
@@ -299,8 +297,6 @@ class Mover:
                 done.reported.add(name)
             case End(outcome, detail):
                 await self._end(lease, done, outcome, detail)
-            case Stop():
-                pass
         return 0.0
 
     async def _begin(self, lease: Leased, done: Progress, members: tuple[Member, ...], group: str) -> None:
@@ -340,7 +336,7 @@ class Mover:
             _log.info(
                 "evicted %s off %s", pod.place, lease.move.device_id, extra={"move": lease.move.move_id}
             )
-            return 0.0
+            return 0
         if found.outcome == "refused":
             done.refused = found.told
             # short leases must not run out while it waits
@@ -368,7 +364,6 @@ class Mover:
         reach("move.ended")
         done.ended = True
         self._metrics.done("move", outcome)
-        _log.info("the move %s: %s", move.move_id, detail, extra={"outcome": outcome})
 
     def _fact(self, lease: Leased, step: StepName, detail: str) -> MoveStepReported:
         move = lease.move

@@ -58,7 +58,7 @@ class Ward:
                             {"status": {"conditions": ready}},
                         )
 
-    def begin(self, *, controlled=True):
+    def begin(self, *, controlled=True, lease_ms=LEASE_MS):
         """Run the workload, and quarantine the device that the scheduler gave it. Return its Pod."""
         self.rack.ask("warm")
         self.rack.bound("warm")
@@ -88,7 +88,7 @@ class Ward:
             "pod_uid": found["metadata"]["uid"], "namespace": "act", "pod": found["metadata"]["name"],
         }  # fmt: skip
         self.view.fold(MovePlanned(**of, ability="restartable", topology="whole"))
-        self.view.fold(MoveLeaseGranted(**of, token=1, expires_at_ms=now_ms + LEASE_MS))
+        self.view.fold(MoveLeaseGranted(**of, token=1, expires_at_ms=now_ms + lease_ms))
         # a taint rule keeps the scheduler off it in a whole installation; here the card is taken away
         self.bad = device.rsplit("/", 1)[1]
         self.rack.kubelet.publish(
@@ -188,7 +188,7 @@ def test_two_movers_fighting_over_one_workload_evict_once(ward):
 
 
 def test_a_disruption_budget_that_forbids_it_keeps_the_workload_and_is_the_evidence(ward):
-    before = ward.begin()
+    before = ward.begin(lease_ms=12_000)
     selector = {"matchLabels": {"app": ward.name}}
     ward.api.create(
         BUDGETS, {"metadata": {"name": ward.name}, "spec": {"minAvailable": 1, "selector": selector}}
