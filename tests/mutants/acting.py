@@ -7,6 +7,8 @@ from typing import Final
 from catalogue import Mutant
 
 EXCLUSION: Final = "tests/unit/responders/test_exclusion.py::"
+MOVES: Final = "tests/unit/responders/test_moves.py::"
+ALERTS: Final = "tests/unit/responders/test_alert_plan.py"
 VIEW: Final = "tests/unit/responders/test_view.py::"
 
 RESPONDER_MUTANTS: Final = (
@@ -83,5 +85,63 @@ RESPONDER_MUTANTS: Final = (
             await self._all([action for action in actions if action.do != "delete"], now_ms)
 """,
         (f"{EXCLUSION}test_a_restricted_device_that_turns_faulty_is_never_without_a_rule",),
+    ),
+    Mutant(
+        "a workload is evicted whatever its version",
+        "responders/moves/cluster.py",
+        '"deleteOptions": {"preconditions": {"uid": pod.uid, "resourceVersion": pod.version}},',
+        '"deleteOptions": {"preconditions": {"uid": pod.uid, "resourceVersion": ""}},',
+        (
+            f"{MOVES}test_a_restartable_pod_is_evicted_once_and_the_move_is_done_when_another_is_ready_on_a_fit_device",
+        ),
+    ),
+    Mutant(
+        "a workload is evicted before its device is excluded",
+        "responders/moves/mover.py",
+        "if isinstance(step, Begin | Evict) and not await",
+        "if isinstance(step, Begin | Evict) and not lease and not await",
+        (f"{MOVES}test_nobody_is_evicted_before_the_device_is_excluded",),
+    ),
+    Mutant(
+        "a Pod that nobody would replace is evicted",
+        "responders/moves/plan.py",
+        "    if pod.owner is None:",
+        "    if pod.owner is None and pod.deleting:",
+        (f"{MOVES}test_what_must_not_be_evicted_stays_and_its_owner_is_told",),
+    ),
+    Mutant(
+        "a lease that passed on is acted on",
+        "responders/moves/plan.py",
+        "        or stands.token != lease.token\n",
+        "",
+        (f"{MOVES}test_a_lease_with_an_older_token_or_that_ran_out_is_fenced",),
+    ),
+    Mutant(
+        "moves begin under an open breaker",
+        "responders/moves/mover.py",
+        "        if self._view.breaker_open(device.driver):",
+        "        if self._view.breaker_open(device.device_id) and lease:",
+        (f"{MOVES}test_under_an_open_breaker_a_held_episode_or_on_the_way_back_nothing_is_begun",),
+    ),
+    Mutant(
+        "a replacement on a bad device will do",
+        "responders/moves/replacing.py",
+        "    bad = unfit_devices(view, candidate)",
+        "    bad = unfit_devices(View(), candidate)",
+        (f"{MOVES}test_a_replacement_that_is_not_ready_on_a_fit_device_is_a_failure_with_evidence",),
+    ),
+    Mutant(
+        "what a breaker explains is told by itself",
+        "responders/alerts/plan.py",
+        "        if explained_by:\n",
+        "        if explained_by and not alert.alert_id:\n",
+        (ALERTS,),
+    ),
+    Mutant(
+        "a step passes on another device",
+        "responders/verification/jobs.py",
+        "    return found == [step.place]",
+        "    return bool(found)",
+        ("tests/unit/responders/test_verification.py",),
     ),
 )

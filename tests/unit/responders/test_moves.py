@@ -6,12 +6,15 @@ import asyncio
 
 import msgspec
 import pytest
-from move_worlds import Bench, Hooks
+from move_worlds import LEASE_MS, Bench, Hooks
 from responding import NODE, breaker_opened, device_id, quarantined
 from virtual_time import run_virtually
 
+from responders.moves.plan import Progress, Seen, Stop, next_step
+from responders.view import Move
 from sickbay.decisions import AlertRaised
 from sickbay.errors import ServiceError
+from sickbay.policy import MovePolicy
 
 
 def moving(scene, **policy):
@@ -316,3 +319,16 @@ def test_switched_off_it_does_nothing():
         assert await bench.mover().act() is None
 
     assert 0 == moving(scene).world.writes
+
+
+@pytest.mark.parametrize(("token", "late_ms"), [(2, 0), (1, LEASE_MS)])
+def test_a_lease_with_an_older_token_or_that_ran_out_is_fenced(token, late_ms):
+    lease = Move(
+        move_id="m", device_id=device_id(), episode_id="e", pod_uid="u", namespace="ml", pod="p", ability="restartable",
+        topology="whole", planned_at_ms=0, token=1, expires_at_ms=LEASE_MS,
+    )  # fmt: skip
+    seen = Seen(
+        lease=lease, stands=msgspec.structs.replace(lease, token=token), halted="", admitted=True, evictions_left=9,
+        evictions_max=9, waits_for_other=False, pods={}, now_ms=late_ms,
+    )  # fmt: skip
+    assert Stop() == next_step(seen, Progress(), MovePolicy())
