@@ -18,6 +18,8 @@ from sickbay.operations.running import Stop
 
 #: Between two looks although nothing changed: what somebody else changed in the world is found by then.
 RESYNC_S: Final = 30.0
+#: How long one look may take, with all that it does: every request in it has a limit of its own.
+ACT_S: Final = 120.0
 #: Pause after a look that failed, doubled up to the longest.
 PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
@@ -35,7 +37,7 @@ async def keep(
 ) -> None:
     """Act until the end is asked for, and only once everything was read that was decided before.
 
-    A ServiceError of ``act`` is told by ``ready`` and tried again, after pauses that grow; any other error is raised.
+    A ServiceError of ``act``, or one that takes longer than ``ACT_S``, is told by ``ready`` and tried again, after pauses that grow; any other error is raised.
     """
     pause_s = PAUSE_S
     while not decisions.caught_up.is_set():
@@ -45,12 +47,14 @@ async def keep(
         decisions.changed.clear()
         wait_s: float | None
         try:
-            wait_s = await act()
+            async with asyncio.timeout(ACT_S):
+                wait_s = await act()
             ready.ready()
             pause_s = PAUSE_S
-        except ServiceError as error:
-            _log.warning("it is tried again: %s", error)
-            ready.failed(str(error))
+        except (ServiceError, TimeoutError) as error:
+            told = str(error) or f"it was not done after {ACT_S:.0f} s"
+            _log.warning("it is tried again: %s", told)
+            ready.failed(told)
             wait_s, pause_s = pause_s, min(2 * pause_s, PAUSE_MAX_S)
             await stop.wait(wait_s)  # a change does not mend it
             continue

@@ -311,6 +311,7 @@ class Excluder:
         )
         reach("exclude.deleted")
         if code == 409:
+            _log.info("%s was changed meanwhile, and is looked at again", found.name)
             self._list_at_ms = 0
             return
         if code not in (200, 202, 404):
@@ -379,6 +380,7 @@ class Excluder:
             )
         )
         self._told[request_id] = None
+        _log.info("%s of %s: %s", action.name, device_id, state, extra={"detail": detail})
         if found is not None and state in ("applied", "repaired"):
             self._versions_told.add(_version(found))
         while len(self._told) > 100_000:

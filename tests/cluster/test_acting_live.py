@@ -108,7 +108,7 @@ def test_a_thousand_nodes_going_unknown_at_once_cause_nothing_while_one_true_fau
         eventually(live.alerts, "an alert", 60)
         time.sleep(6)  # longer than what has one cause is gathered
         told = live.alerts()
-        assert [("breaker", fleet.driver)] == [(alert["alertname"], alert["driver"]) for alert in told]
+        assert [("SickbayBreaker", fleet.driver)] == [(alert["alertname"], alert["driver"]) for alert in told]
         selected = [
             tuple(rule["spec"]["deviceSelector"][part] for part in ("driver", "pool", "device"))
             for rule in rules(own_plane)
@@ -145,15 +145,14 @@ def test_a_bad_dra_device_receives_no_new_pod_and_gets_one_again_only_after_prob
     assert [] == [word for word in words if word not in told], told
 
 
+#: Failpoints between the effects of each responder, in the order of this life.
 POINTS = {
-    "exclude": (
-        "exclude.creating",
-        "exclude.created",
-        "exclude.written",
-        "exclude.deleting",
-        "exclude.deleted",
-    ),
-}
+    "exclude": ("exclude.creating", "exclude.created", "exclude.written", "exclude.deleting", "exclude.deleted"),
+    "move": ("move.beginning", "move.begun", "move.owner_told", "move.evicting", "move.evicted_pod", "move.evicted", "move.replaced",
+             "move.ending", "move.ended"),
+    "verify": ("verify.jobs_created", "verify.resourceclaims_created", "verify.reported", "verify.jobs_deleted"),
+    "alert": ("alert.planned", "alert.kept"),
+}  # fmt: skip
 
 
 @pytest.mark.timeout(300)

@@ -16,6 +16,8 @@ from cluster_acting import CLAIMS, Rack, rules
 from cluster_objects import make_namespace, pod
 from control_plane import ApiError
 
+from sickbay.timestamps import parse_time_ms
+
 WAIT_S = 120
 VERIFICATION = "sickbay-verification"
 
@@ -217,12 +219,16 @@ class Life:
         self.repair()
         for kind in ("probe_started", "canary_started", "observation_started", "device_released"):
             self.until(lambda k=kind: k in self.kinds(), kind, disturb)
-            assert kind == "device_released" or not self.rack.node_of("waiting"), (
-                f"new work came after {kind}"
-            )
         self.until(lambda: not rules(self.stack.plane), "no taint rule", disturb)
         self.until(lambda: self.rack.node_of("waiting"), "the Pod that waited on the card", disturb)
         assert self.rack.device_of("waiting") == self.bad
+        released_ms = max(
+            d.at_ms for d in self.stack.decided("device_released") if d.device_id == self.device_id
+        )
+        conditions = self.api.get(f"{self.rack.pods}/waiting")["status"]["conditions"]
+        (scheduled,) = [c["lastTransitionTime"] for c in conditions if c["type"] == "PodScheduled"]
+        # the API server's times are whole seconds
+        assert parse_time_ms(scheduled) >= released_ms // 1_000 * 1_000, "new work came before the release"
         assert len(self.seen) == 2, "the workload was moved once"
 
     def end(self) -> None:
