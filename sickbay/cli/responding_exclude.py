@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from responders.exclusion.excluder import Excluder
 from responders.keeping import Act
 from sickbay.cli.responding import Asked, Running, cluster_options, respond_options, run_role
-from sickbay.operations.logs import LogFormat
 
 _log: Final = logging.getLogger(__name__)
 
@@ -19,16 +18,7 @@ _log: Final = logging.getLogger(__name__)
 @click.command()
 @cluster_options
 @respond_options
-def exclude(
-    policy_path: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-    leader_elect: bool,
-    lease_namespace: str | None,
-    log_format: LogFormat,
-    http_host: str,
-    http_port: int,
-) -> None:
+def exclude(**options: Any) -> None:
     """Keep new work off DRA devices by DeviceTaintRules, one for each device that takes no new work.
 
     By default (respond.exclusion.mode: observe) the rules have the effect None, which is a dry run. A rule with the annotation
@@ -57,16 +47,4 @@ def exclude(
         )
         return excluder.act
 
-    asked = Asked(
-        role="exclude",
-        policy_path=policy_path,
-        http_host=http_host,
-        http_port=http_port,
-        log_format=log_format,
-        cluster=True,
-        kubeconfig=kubeconfig,
-        context=context,
-        leader_elect=leader_elect,
-        lease_namespace=lease_namespace,
-    )
-    run_role(asked, build)
+    run_role(Asked(role="exclude", cluster=True, **options), build)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Any, Final
 
 import click
-from responders.moves.hooks import Hooks
 
 from responders.keeping import Act
 from responders.moves.cluster import Cluster
+from responders.moves.hooks import Hooks
 from responders.moves.mover import Mover
 from sickbay.cli.responding import Asked, Running, cluster_options, respond_options, run_role
-from sickbay.operations.logs import LogFormat
 
 _log: Final = logging.getLogger(__name__)
 
@@ -21,16 +20,7 @@ _log: Final = logging.getLogger(__name__)
 @click.command()
 @cluster_options
 @respond_options
-def move(
-    policy_path: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-    leader_elect: bool,
-    lease_namespace: str | None,
-    log_format: LogFormat,
-    http_host: str,
-    http_port: int,
-) -> None:
+def move(**options: Any) -> None:
     """Move workloads off quarantined devices: stop and checkpoint hooks, eviction through disruption budgets, the replacement.
 
     Custody says who is moved and leases each move; what a workload allows is declared by its labels and annotations. It has nothing
@@ -61,16 +51,4 @@ def move(
         stack.push_async_callback(mover.close)
         return mover.act
 
-    asked = Asked(
-        role="move",
-        policy_path=policy_path,
-        http_host=http_host,
-        http_port=http_port,
-        log_format=log_format,
-        cluster=True,
-        kubeconfig=kubeconfig,
-        context=context,
-        leader_elect=leader_elect,
-        lease_namespace=lease_namespace,
-    )
-    run_role(asked, build)
+    run_role(Asked(role="move", cluster=True, **options), build)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -13,7 +13,6 @@ from responders.keeping import Act
 from sickbay.cli.options import read_policy
 from sickbay.cli.responding import Asked, Running, cluster_options, respond_options, run_role
 from sickbay.errors import InputError
-from sickbay.operations.logs import LogFormat
 
 _log: Final = logging.getLogger(__name__)
 
@@ -37,14 +36,7 @@ _log: Final = logging.getLogger(__name__)
 def verify(
     templates_path: Path | None,
     namespace: str,
-    policy_path: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-    leader_elect: bool,
-    lease_namespace: str | None,
-    http_host: str,
-    http_port: int,
-    log_format: LogFormat,
+    **options: Any,
 ) -> None:
     """Run the probe and the canary of a device on its way back, as Jobs of your templates, and report how they ended.
 
@@ -58,7 +50,7 @@ def verify(
     from responders.verification.templates import Templates, read_templates
     from responders.verification.verifier import Verifier
 
-    prober = read_policy(policy_path).staged_return.prober
+    prober = read_policy(options["policy_path"]).staged_return.prober
     if templates_path is None and prober == "job":
         raise InputError("staged_return.prober is job: give the directory of the templates by --templates")
     templates = (
@@ -82,21 +74,7 @@ def verify(
         )
         return verifier.act
 
-    run_role(
-        Asked(
-            role="verify",
-            policy_path=policy_path,
-            http_host=http_host,
-            http_port=http_port,
-            log_format=log_format,
-            cluster=True,
-            kubeconfig=kubeconfig,
-            context=context,
-            leader_elect=leader_elect,
-            lease_namespace=lease_namespace,
-        ),
-        build,
-    )
+    run_role(Asked(role="verify", cluster=True, **options), build)
 
 
 def _texts(folder: Path) -> dict[str, str]:
