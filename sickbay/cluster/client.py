@@ -265,8 +265,10 @@ class _Session:
     async def websocket(
         self, path: str, query: Query, protocols: Sequence[str]
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        connector = aiohttp.TCPConnector(ssl=self._api.rest_client.ssl_context)
-        async with aiohttp.ClientSession(connector=connector) as session:
+        rest = self._api.rest_client
+        connector = aiohttp.TCPConnector(ssl=rest.ssl_context)
+        # a proxy and a server name count here as they do for requests
+        async with aiohttp.ClientSession(connector=connector, trust_env=True) as session:
             try:
                 async with asyncio.timeout(CONNECT_S + READ_S):
                     socket = await session.ws_connect(
@@ -274,12 +276,18 @@ class _Session:
                         headers=await self._headers(),
                         protocols=protocols,
                         max_msg_size=_MESSAGE_BYTES_MAX,
+                        # who has read what it wanted does not wait for the other side to say goodbye
+                        timeout=aiohttp.ClientWSTimeout(ws_close=0),
+                        proxy=rest.proxy,
+                        proxy_headers=rest.proxy_headers,
+                        server_hostname=self._configuration.tls_server_name or None,
                     )
             except aiohttp.WSServerHandshakeError as error:
                 raise UnreachableError(
                     f"{self.host}{path} answers {error.status} and no websocket"
                 ) from error
             except _BROKEN as error:
+                self.is_distrusted = isinstance(error, aiohttp.ClientSSLError)
                 raise UnreachableError(f"{self.host} cannot be reached: {_told(error)}") from error
             async with socket:
                 yield socket

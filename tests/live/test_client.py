@@ -125,6 +125,56 @@ def test_i16_certificates_that_do_not_fit_any_more_are_loaded_anew(tmp_path):
     asyncio.run(scene())
 
 
+EXEC = "/api/v1/namespaces/ns/pods/p/exec"
+
+
+def test_a_websocket_that_is_refused_is_unreachable_with_its_status_and_had_the_credentials(tmp_path):
+    async def scene(server, client):
+        server.once("list", "exec", Refuse(403))
+        with pytest.raises(UnreachableError, match=r"/exec answers 403 and no websocket$"):
+            async with client.connect_websocket(EXEC, (("command", "secret word"),), ("v5.channel.k8s.io",)):
+                pass
+        assert "Bearer secret" == server.requests[-1].authorization
+
+    with_client(tmp_path, scene)
+
+
+def test_i16_a_websocket_too_has_certificates_loaded_anew(tmp_path):
+    async def scene():
+        async with FakeApiServer(FakeCluster()) as server:
+            place, url = tmp_path / "kubeconfig", server.url
+            server.url = url.replace("http", "https")
+            client = await ApiClient.connect(server.kubeconfig(place))
+            for found in ("cannot be reached", "answers 404"):
+                server.once("list", "exec", Refuse(404))
+                with pytest.raises(UnreachableError, match=found):
+                    async with client.connect_websocket(EXEC, (), ()):
+                        pass
+                server.url = url
+                server.kubeconfig(place)
+            await client.close()
+
+    asyncio.run(scene())
+
+
+def test_a_websocket_goes_through_the_proxy_of_the_kubeconfig_as_requests_do(tmp_path):
+    async def scene():
+        async with FakeApiServer(FakeCluster()) as proxy:
+            cluster = {"server": "http://apiserver.invalid", "proxy-url": proxy.url}
+            place = tmp_path / "kubeconfig"
+            place.write_text(json.dumps(CONFIG | {"clusters": [{"name": "c", "cluster": cluster}]}))
+            client = await ApiClient.connect(str(place))
+            await client.get("/api/v1/pods", (), 1_000_000)
+            proxy.once("list", "exec", Refuse(404))
+            with pytest.raises(UnreachableError, match="answers 404"):
+                async with client.connect_websocket(EXEC, (), ()):
+                    pass
+            assert 2 == len(proxy.requests)
+            await client.close()
+
+    asyncio.run(scene())
+
+
 CONFIG = {
     "current-context": "c",
     "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
+import zlib
 from contextlib import asynccontextmanager
 
 import pytest
@@ -20,7 +22,8 @@ async def serving(routes, host="127.0.0.1"):
     app = web.Application()
     for method, path, handler in routes:
         app.router.add_route(method, path, handler)
-    runner = web.AppRunner(app)
+    # handlers that never end are not waited for
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, host, 0).start()
     try:
@@ -102,7 +105,65 @@ def test_what_takes_too_long_or_says_too_much_is_bounded():
     assert (True, True) == (called.ok, len(called.told) <= 300)
 
 
-@pytest.mark.parametrize("ip", ["", "example.com", "127.0.0.1:80", "169.254.169.254/x"])
+def test_a_hook_is_done_when_its_answer_is_and_not_when_it_begins():
+    async def told_in_pieces(request):
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"saving ")
+        await asyncio.sleep(0.05)
+        await answer.write(b"saved")
+        return answer
+
+    async def broken_off(request):
+        answer = web.StreamResponse(headers={"Content-Length": "100"})
+        await answer.prepare(request)
+        await answer.write(b"saving")
+        request.transport.close()
+        return answer
+
+    async def never_done(request):
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"saving")
+        await asyncio.sleep(30)
+        return answer
+
+    assert (True, "200 saving saved") == http(told_in_pieces)
+    assert not http(broken_off).ok
+    assert (False, "it took longer than 200 ms") == http(never_done, timeout_ms=200)
+
+
+def test_an_answer_is_read_up_to_64_kib_and_never_unpacked():
+    asked = {}
+
+    async def endless(request):
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await answer.write(b"x" * 10_000)
+        return answer
+
+    async def packed(request):
+        asked.update(request.headers)
+        return web.Response(body=zlib.compress(b"x" * 100_000), headers={"Content-Encoding": "deflate"})
+
+    assert (True, "200 xx") == (http(endless).ok, http(endless).told[:6])
+    called = http(packed)
+    assert (True, False) == (called.ok, "xx" in called.told)
+    assert "identity" == asked["Accept-Encoding"]
+
+
+def test_what_a_hook_says_is_told_as_one_line_without_control_characters():
+    async def handler(_):
+        return web.Response(text="a\x00\x1b[31m\u202eb\x85c\r\nd")
+
+    assert (True, "200 a [31m b c d") == http(handler)
+
+
+@pytest.mark.parametrize(
+    "ip", ["", "example.com", "127.0.0.1:80", "169.254.169.254/x", "::1%]@127.0.0.1", "fe80::1%eth0"]
+)
 def test_a_hook_reaches_an_ip_address_and_nothing_else(ip):
     async def handler(_):
         return web.Response()
@@ -201,7 +262,35 @@ def test_a_command_that_fails_says_its_exit_code_and_its_last_words(tmp_path):
         await stream.send_bytes(status(status="Failure", reason="NonZeroExitCode", message="exit code 3"))
 
     called, _ = execute(tmp_path, talk)
-    assert (False, True, True) == (called.ok, called.told.startswith("exit code 3"), len(called.told) <= 300)
+    assert (False, True, 300) == (called.ok, called.told.startswith("exit code 3: xx"), len(called.told))
+    assert called.told.endswith("xdisk full")
+
+
+def test_a_command_that_went_well_did_so_even_if_the_stream_is_not_closed(tmp_path):
+    async def talk(stream):
+        await stream.send_bytes(status(status="Success"))
+        await asyncio.sleep(30)
+
+    assert (True, "exit code 0") == execute(tmp_path, talk, timeout_ms=1_000)[0]
+
+
+def test_a_character_that_is_split_over_two_messages_is_whole(tmp_path):
+    async def talk(stream):
+        await stream.send_bytes(b"\x01gespeichert f\xc3")
+        await stream.send_bytes(b"\x01\xbcr immer")
+        await stream.send_bytes(status(status="Success"))
+
+    assert (True, "exit code 0: gespeichert f\u00fcr immer") == execute(tmp_path, talk)[0]
+
+
+@pytest.mark.parametrize("end", [b"{", b"", b"[]", b"\xff", b"[" * 100_000])
+def test_a_command_that_ends_with_no_status_is_a_failure_that_keeps_its_output(tmp_path, end):
+    async def talk(stream):
+        await stream.send_bytes(b"\x01half")
+        await stream.send_bytes(b"\x03" + end)
+
+    called, _ = execute(tmp_path, talk)
+    assert (False, "it ended with what is no Status: half") == called
 
 
 def test_a_stream_that_ends_or_never_does_is_a_failure(tmp_path):
