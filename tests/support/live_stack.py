@@ -261,6 +261,10 @@ class Stack:
         eventually(
             lambda: all("takes records" in w.log_since_start for w in self.workers), "workers at work", 60
         )
+        # one that was started just now and found all of it done has no ear for a signal yet
+        eventually(
+            lambda: "projecting the partitions" in self.project.log_since_start, "a projector at work", 60
+        )
         codes = {process.name: process.stop() for process in (*self.workers, self.project)}
         assert set(codes.values()) == {0}, codes
 
