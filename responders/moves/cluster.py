@@ -99,7 +99,8 @@ class Cluster:
             return Evicted("done")
         if code in (404, 409):
             return Evicted("changed")
-        if code in (403, 429):
+        # 500 is the answer for a Pod with more than one budget, which the Eviction API cannot weigh
+        if code in (403, 429) or (code == 500 and "PodDisruptionBudget" in str(answer.get("message"))):
             return Evicted("refused", _refusal("create", path, code, answer))
         raise ServiceError(_refusal("create", path, code, answer))
 
@@ -126,5 +127,18 @@ class Cluster:
 
 
 def _refusal(verb: str, path: str, code: int, body: dict[str, Any]) -> str:
-    told = " ".join(str(body.get("message") or body.get("reason") or "no reason given").split())[:300]
+    told = " ".join(_words(body).split())[:400]
     return f"the API server answers {code} to {verb} {path}: {told}"
+
+
+def _words(body: dict[str, Any]) -> str:
+    """Return what a Status says, and its causes: of a disruption budget only they name it and its counts."""
+    details = body.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    told = [str(body.get("message") or body.get("reason") or "no reason given")]
+    told += [
+        str(each.get("message"))
+        for each in (causes if isinstance(causes, list) else ())
+        if isinstance(each, dict) and each.get("message")
+    ]
+    return " ".join(told)

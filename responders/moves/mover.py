@@ -24,7 +24,6 @@ from responders.moves.plan import (
     ReportStep,
     Seen,
     Step,
-    StepName,
     Stop,
     TellFailure,
     Wait,
@@ -33,13 +32,14 @@ from responders.moves.plan import (
 )
 from responders.moves.pods import Pod, claim_devices, claim_users
 from responders.moves.replacing import Candidate, Member, Replaced, candidates_of, replaced
+from responders.moves.reports import end_fact, step_fact
+from responders.moves.staying import StayingOwners
 from responders.reporting import Reports
 from responders.view import Move, Node, View
 from sickbay.clock import Times
 from sickbay.decisions import Decision, MoveFinished
-from sickbay.envelope import Envelope, derived_id
+from sickbay.envelope import Envelope
 from sickbay.errors import ServiceError
-from sickbay.facts import MoveReported, MoveStepReported
 from sickbay.operations.failpoints import reach
 from sickbay.operations.respond_metrics import RespondMetrics
 from sickbay.policy import Policy
@@ -52,8 +52,6 @@ _REFUSED_S: Final = 5.0
 _ERROR_S: Final = 2.0
 #: Steps of one lease: more than a large group takes, with a look every second of a long lease.
 _STEPS_MAX: Final = 100_000
-_NOT_MOVABLE: Final = "workload_not_movable"
-ACTOR: Final = "sickbay-respond-move"
 
 
 class Hooks(Protocol):
@@ -90,13 +88,19 @@ class Mover:
         self._progress: dict[tuple[str, int], Progress] = {}
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._evictions = Evictions()
-        #: Alerts whose owner was told.
-        self._told: set[str] = set()
+        self._stays = StayingOwners(cluster, view, times=times, metrics=metrics, identity=identity)
         self._problem = ""
 
     def heard(self, _: Envelope, decision: Decision) -> None:
-        """Count the moves that ended: what was evicted before this process began counts in the hour."""
-        if isinstance(decision, MoveFinished) and decision.outcome in ("done", "failed", "timed_out"):
+        """Count the moves that ended: what was evicted before this process began counts in the hour.
+
+        Of the moves that this process carries out itself, it knows who was evicted.
+        """
+        if (
+            isinstance(decision, MoveFinished)
+            and decision.outcome in ("done", "failed", "timed_out")
+            and not any(move_id == decision.move_id for move_id, _ in self._progress)
+        ):
             self._evictions.note(decision.pod_uid, decision.at_ms)
 
     async def act(self) -> float | None:
@@ -116,7 +120,7 @@ class Mover:
                 if not task.cancelled() and (error := task.exception()) is not None:
                     raise error
         self._metrics.stands("moves", len(self._tasks))
-        await self._tell_owners()
+        await self._stays.tell()
         if self._problem:
             problem, self._problem = self._problem, ""
             raise ServiceError(problem)
@@ -131,6 +135,13 @@ class Mover:
     # --- one lease ---
 
     async def _drive(self, lease: Leased) -> None:
+        try:
+            await self._steps(lease)
+        finally:
+            for uid in self._progress[lease.key].reserved:
+                self._evictions.forget(uid)
+
+    async def _steps(self, lease: Leased) -> None:
         for _ in range(_STEPS_MAX):
             pause_s = 0.0
             try:
@@ -159,12 +170,14 @@ class Mover:
             begun_before = None if kept is None else owners.read_begun(kept)
             if begun_before is not None and move.pod_uid in {member.uid for member in begun_before.members}:
                 done.begun = begun_before
+                self._reserve(done, {member.uid for member in begun_before.members})
             done.recalled = True
         pods = await self._cluster.pods(move.namespace)
         if done.begun is not None and done.evicted_at_ms is None:
             here = [pods[m.uid] for m in done.begun.members if m.uid in pods]
             if all(pod.deleting or pod.ended for pod in here):
                 done.evicted_at_ms = self._times.now_ms()
+                done.reserved.clear()  # they count for an hour
         now_ms = self._times.now_ms()
         limits = self._policy.moves
         everybody = list(leased(self._view, now_ms))
@@ -176,7 +189,7 @@ class Mover:
             admitted=lease.key in admitted(everybody, begun, limits.cluster, limits.tenant_priority),
             evictions_left=limits.cluster_per_hour - self._evictions.in_last_hour(now_ms),
             evictions_max=limits.cluster_per_hour,
-            waits_for_other=self._waits_for_other(lease),
+            waits_for_other=self._are_moved_by_another(lease, {move.pod_uid}),
             pods=pods,
             shared_with=await self._shared_with(lease, pods) if done.begun is None else {},
             replacement=await self._replacement(lease, done, pods),
@@ -210,13 +223,18 @@ class Mover:
             return "a breaker is open"
         return "the episode is held" if episode.held else ""
 
-    def _waits_for_other(self, lease: Leased) -> bool:
-        for key, progress in self._progress.items():
-            if key == lease.key or progress.begun is None or progress.ended or key not in self._tasks:
-                continue
-            if lease.move.pod_uid in {member.uid for member in progress.begun.members}:
-                return True
-        return False
+    def _are_moved_by_another(self, lease: Leased, uids: set[str]) -> bool:
+        """Whether another lease that this process acts on moves one of these Pods."""
+        return any(
+            key != lease.key and key in self._tasks and not progress.ended and uids & progress.moves
+            for key, progress in self._progress.items()
+        )
+
+    def _reserve(self, done: Progress, uids: set[str]) -> None:
+        """Give Pods that are about to be evicted their place in the hour, and keep other moves off them."""
+        done.moves, done.reserved = set(uids), set(uids)
+        for uid in uids:
+            self._evictions.note(uid, self._times.now_ms())
 
     async def _shared_with(self, lease: Leased, pods: Mapping[str, Pod]) -> dict[str, tuple[str, ...]]:
         """Return who else has the claim by which the Pod has the device."""
@@ -265,7 +283,7 @@ class Mover:
             case Wait():
                 return _LOOK_S
             case Begin(members, group):
-                await self._begin(lease, done, members, group)
+                return await self._begin(lease, done, members, group)
             case CallHook(kind, pod, hook, timeout_ms):
                 self._require_lead()
                 reach("move.hook")
@@ -286,25 +304,47 @@ class Mover:
             case Evict(pod):
                 return await self._evict(lease, done, pod)
             case TellFailure(detail):
+                done.failure = detail
                 pod_is = {"namespace": move.namespace, "name": move.pod, "uid": move.pod_uid}
                 await self._cluster.tell(
                     owners.failed_event(move, pod_is, detail, self._times.now_ms(), self._identity)
                 )
                 done.failure_told = True
             case ReportStep(name, detail):
-                await self._reports.report(self._fact(lease, name, detail))
+                await self._reports.report(step_fact(lease, name, detail, self._times.now_ms()))
                 reach(f"move.{name}")
                 done.reported.add(name)
             case End(outcome, detail):
                 await self._end(lease, done, outcome, detail)
         return 0.0
 
-    async def _begin(self, lease: Leased, done: Progress, members: tuple[Member, ...], group: str) -> None:
-        move = lease.move
+    async def _begin(self, lease: Leased, done: Progress, members: tuple[Member, ...], group: str) -> float:
+        move, uids = lease.move, {member.uid for member in members}
         pods = await self._cluster.pods(move.namespace)
         pod = pods.get(move.pod_uid)
-        if pod is None:
-            return
+        left = self._policy.moves.cluster_per_hour - self._evictions.in_last_hour(self._times.now_ms())
+        # other moves went on since the plan was made; from here to the reservation none does
+        if pod is None or len(uids) > left or self._are_moved_by_another(lease, uids):
+            return _LOOK_S
+        self._reserve(done, uids)
+        try:
+            await self._record(lease, done, members, group, pods)
+        except ServiceError:
+            for uid in done.reserved:
+                self._evictions.forget(uid)
+            done.moves, done.reserved = set(), set()
+            raise
+        return 0.0
+
+    async def _record(
+        self,
+        lease: Leased,
+        done: Progress,
+        members: tuple[Member, ...],
+        group: str,
+        pods: Mapping[str, Pod],
+    ) -> None:
+        move, pod = lease.move, pods[lease.move.pod_uid]
         owners_of = {member.owner.uid for member in members}
         known = {p.uid for p in pods.values() if p.owner is not None and p.owner.uid in owners_of}
         reach("move.beginning")
@@ -319,11 +359,8 @@ class Mover:
             )
             return
         # of a move that another process began, what is there now may be the replacement
-        done.known = (
-            known
-            if begun.members == members and not any(pods[m.uid].deleting for m in members if m.uid in pods)
-            else set()
-        )
+        done.known = known if begun.members == members else set()
+        done.moves = {member.uid for member in begun.members}
         done.begun = begun
 
     async def _evict(self, lease: Leased, done: Progress, pod: Pod) -> float:
@@ -332,6 +369,8 @@ class Mover:
         reach("move.evicted_pod")
         self._metrics.done("evict", found.outcome)
         if found.outcome == "done":
+            done.reserved.discard(pod.uid)
+            self._evictions.forget(pod.uid)
             self._evictions.note(pod.uid, self._times.now_ms())
             _log.info(
                 "evicted %s off %s", pod.place, lease.move.device_id, extra={"move": lease.move.move_id}
@@ -346,55 +385,8 @@ class Mover:
     async def _end(
         self, lease: Leased, done: Progress, outcome: Literal["done", "failed", "deferred"], detail: str
     ) -> None:
-        move = lease.move
         reach("move.ending")
-        await self._reports.report(
-            MoveReported(
-                node=lease.node,
-                observed_at_ms=self._times.now_ms(),
-                request_id=derived_id("move-end", move.move_id, str(move.token)),
-                device_id=move.device_id,
-                actor=ACTOR,
-                move_id=move.move_id,
-                token=move.token,
-                outcome=outcome,
-                detail=detail,
-            )
-        )
+        await self._reports.report(end_fact(lease, outcome, detail, self._times.now_ms()))
         reach("move.ended")
         done.ended = True
         self._metrics.done("move", outcome)
-
-    def _fact(self, lease: Leased, step: StepName, detail: str) -> MoveStepReported:
-        move = lease.move
-        return MoveStepReported(
-            node=lease.node,
-            observed_at_ms=self._times.now_ms(),
-            request_id=derived_id("move-step", move.move_id, str(move.token), step),
-            device_id=move.device_id,
-            actor=ACTOR,
-            move_id=move.move_id,
-            token=move.token,
-            step=step,
-            detail=detail,
-        )
-
-    # --- owners of what stays ---
-
-    async def _tell_owners(self) -> None:
-        for node in list(self._view.nodes.values()):
-            for alert in list(node.alerts.values()):
-                if alert.alert == _NOT_MOVABLE and alert.alert_id not in self._told:
-                    await self._tell_owner(alert.alert_id, alert.about)
-                    self._told.add(alert.alert_id)
-
-    async def _tell_owner(self, alert_id: str, about: str) -> None:
-        device_id, _, place = about.rpartition(" ")
-        namespace, _, name = place.partition("/")
-        pods = await self._cluster.pods(namespace)
-        for pod in pods.values():
-            if pod.name == name and not pod.deleting:
-                await self._cluster.tell(
-                    owners.not_movable_event(alert_id, device_id, pod, self._times.now_ms(), self._identity)
-                )
-                self._metrics.done("owner", "told")

@@ -59,6 +59,10 @@ class Progress(msgspec.Struct, kw_only=True):
     evicted_at_ms: int | None = None
     #: Pods of the same controllers that were there before.
     known: set[str] = set()
+    #: Pods that this lease moves, so that no other does; and those of them that were not evicted yet, but have their place in the
+    #: hour.
+    moves: set[str] = set()
+    reserved: set[str] = set()
     #: Pods that stand in for the members.
     replaced_by: set[str] = set()
     ended: bool = False
@@ -184,8 +188,8 @@ def _here(seen: Seen, begun: Begun) -> list[Pod]:
 
 def _before(seen: Seen, done: Progress, left_ms: int) -> Step:
     pod = seen.pods.get(seen.lease.pod_uid)
-    if pod is None or pod.ended:
-        return End("deferred", "the Pod has ended or is gone, and nobody moved it")
+    if pod is None or pod.ended or pod.deleting:
+        return End("deferred", "the Pod has ended or is going, and nobody moved it")
     if seen.halted:
         return End("deferred", f"{seen.halted}; {_NOTHING_DONE}")
     if left_ms <= 0:
@@ -210,13 +214,13 @@ def _before(seen: Seen, done: Progress, left_ms: int) -> Step:
         )
     return Begin(
         tuple(Member(each.uid, each.name, each.owner) for each in moving if each.owner is not None),
-        "" if pod.deleting else pod.declared.group,
+        pod.declared.group,
     )
 
 
 def _moving(seen: Seen, pod: Pod) -> list[Pod]:
-    """Return who moves: one that is going already goes alone, what is its group by now may be its replacement."""
-    if pod.deleting or not pod.declared.group:
+    """Return who moves, the Pod that custody named first."""
+    if not pod.declared.group:
         return [pod]
     group = [
         each
@@ -311,7 +315,6 @@ def _after(seen: Seen, done: Progress, policy: MovePolicy, left_ms: int) -> Step
 
 def _failing(detail: str, done: Progress) -> Step:
     """Tell the owner first, so that whoever reads of the failure finds that he knows."""
-    done.failure = detail
     if not done.failure_told:
         return TellFailure(detail)
     if "owner_told" not in done.reported:

@@ -196,7 +196,36 @@ def test_a_disruption_budget_that_forbids_it_keeps_the_workload_and_is_the_evide
     path = f"{BUDGETS}/{ward.name}"
     until(lambda: ward.api.get(path).get("status", {}).get("observedGeneration"), "a budget that counts")
     ward.move()
-    assert ("failed", True) == (ward.outcome.outcome, "disruption budget" in ward.outcome.detail)
+    assert "failed" == ward.outcome.outcome
+    # the server's words name the budget and its counts
+    assert f"The disruption budget {ward.name} needs 1 healthy pods and has 1" in ward.outcome.detail
+    assert [before["metadata"]["uid"]] == [each["metadata"]["uid"] for each in ward.ready()]
+
+
+def test_of_a_pod_with_two_budgets_the_eviction_api_cannot_judge_and_that_is_the_evidence(ward):
+    """It answers 500 for as long as both are there; nothing that is tried again mends it."""
+    before = ward.begin(lease_ms=12_000)
+    selector = {"matchLabels": {"app": ward.name}}
+    names = (ward.name, f"{ward.name}-b")
+    for name in names:
+        ward.api.create(
+            BUDGETS, {"metadata": {"name": name}, "spec": {"minAvailable": 0, "selector": selector}}
+        )
+    try:
+        for name in names:
+            path = f"{BUDGETS}/{name}"
+            until(
+                lambda path=path: ward.api.get(path).get("status", {}).get("observedGeneration"),
+                "a budget that counts",
+            )
+        writes = ward.move()
+    finally:
+        ward.api.delete(f"{BUDGETS}/{names[1]}")
+    assert {500} == {code for path, code in writes if path == "eviction"}
+    assert ("failed", True) == (
+        ward.outcome.outcome,
+        "more than one PodDisruptionBudget" in ward.outcome.detail,
+    )
     assert [before["metadata"]["uid"]] == [each["metadata"]["uid"] for each in ward.ready()]
 
 
@@ -213,21 +242,36 @@ def test_a_pod_that_nobody_would_replace_is_left_and_its_owner_sees_why(ward):
 
 
 def test_the_eviction_api_holds_a_mover_to_the_version_that_it_read(ward):
-    """What two movers rest on: an older version is refused, and so is another Pod under the name."""
+    """What two movers rest on: an older version is refused, also while the Pod ends, and so is another Pod under the name.
+
+    A Pod that ends takes an eviction with its newest version again, and answers 201: so a mover must look before it evicts.
+    """
     found = ward.begin()
     read = read_pod(found)
+    path = f"{ward.rack.pods}/{read.name}"
 
     async def scene():
         client = await ApiClient.connect(ward.kubeconfig)
         try:
             cluster = Cluster(client, lambda: None)
-            ward.api.patch(f"{ward.rack.pods}/{read.name}", {"metadata": {"annotations": {"touched": "yes"}}})
+            # its kubelet alone does not end it
+            ward.api.patch(path, {"metadata": {"finalizers": ["example.com/held"]}})
             stale = await cluster.evict(read)
             fresh = (await cluster.pods("act"))[read.uid]
             done = await cluster.evict(fresh)
-            again = await cluster.evict(fresh)
-            return stale.outcome, done.outcome, again.outcome
+            late = await cluster.evict(fresh)
+            ending = (await cluster.pods("act"))[read.uid]
+            assert ending.deleting
+            again = await cluster.evict(ending)
+            ward.api.patch(path, {"metadata": {"finalizers": None}})
+            until(lambda: read.uid not in _uids(ward), "the end of the Pod")
+            gone = await cluster.evict(fresh)
+            return [each.outcome for each in (stale, done, late, again, gone)]
         finally:
             await client.close()
 
-    assert ("changed", "done", "changed") == asyncio.run(scene())
+    assert ["changed", "done", "changed", "done", "changed"] == asyncio.run(scene())
+
+
+def _uids(ward):
+    return {each["metadata"]["uid"] for each in ward.api.items(ward.rack.pods)}

@@ -124,6 +124,36 @@ RESPONDER_MUTANTS: Final = (
         (f"{MOVES}test_under_an_open_breaker_a_held_episode_or_on_the_way_back_nothing_is_begun",),
     ),
     Mutant(
+        "moves that begin at one time do not see each other's evictions",
+        "responders/moves/mover.py",
+        "        if pod is None or len(uids) > left or",
+        "        if pod is None or",
+        (
+            f"{MOVES}test_the_limits_of_the_cluster_give_leases_back_and_a_restart_does_not_begin_the_hour_anew",
+        ),
+    ),
+    Mutant(
+        "two moves of one group are made at once",
+        "responders/moves/mover.py",
+        "len(uids) > left or self._are_moved_by_another(lease, uids):",
+        "len(uids) > left:",
+        (f"{MOVES}test_two_moves_of_one_group_are_not_made_at_once",),
+    ),
+    Mutant(
+        "what was not evicted keeps its place in the hour",
+        "responders/moves/mover.py",
+        "            for uid in self._progress[lease.key].reserved:\n                self._evictions.forget(uid)",
+        "            pass",
+        (f"{MOVES}test_a_move_that_failed_before_its_eviction_gives_its_place_in_the_hour_back",),
+    ),
+    Mutant(
+        "a Pod that its owner deletes is moved",
+        "responders/moves/plan.py",
+        "    if pod is None or pod.ended or pod.deleting:",
+        "    if pod is None or pod.ended:",
+        (f"{MOVES}test_a_pod_that_its_owner_deletes_is_left_to_him",),
+    ),
+    Mutant(
         "a replacement on a bad device will do",
         "responders/moves/replacing.py",
         "    bad = unfit_devices(view, candidate)",

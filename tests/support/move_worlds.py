@@ -33,6 +33,7 @@ class World:
         #: Effect of every taint rule that is asked for, "" for none.
         self.effect = "NoSchedule"
         self.refuse: list[int] = []
+        self.refusal = "it would violate the pod's disruption budget"
         self.writes = 0
         self.kill: tuple[int, str] | None = None
         #: Device that the next Pod of the controller gets, and whether it becomes ready.
@@ -90,6 +91,7 @@ class World:
                     self.add(f"{name}-again", self.next_device, ready=self.next_ready, **declared)
 
     async def request_json(self, method, path, query=(), body=None):  # noqa: ARG002 - every list is one page
+        await asyncio.sleep(0.01)  # others go on meanwhile
         self._settle()
         if method == "GET":
             return self._get(path)
@@ -124,7 +126,7 @@ class World:
             return 201, {}, copy.deepcopy(body)
         assert path.endswith("/eviction")
         if self.refuse:
-            return self.refuse.pop(0), {}, {"message": "it would violate the pod's disruption budget"}
+            return self.refuse.pop(0), {}, {"message": self.refusal}
         pod = self.pods.get(name)
         if pod is None:
             return 404, {}, {}

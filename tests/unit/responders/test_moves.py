@@ -118,6 +118,22 @@ def test_a_disruption_budget_is_asked_again_and_its_refusal_is_the_evidence():
     assert "disruption budget" in bench.detail()
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [(500, "This pod has more than one PodDisruptionBudget"), (403, "admission webhook denied it")],
+)
+def test_an_eviction_that_is_refused_for_good_is_evidence_and_no_error(code, message):
+    async def scene(bench):
+        bench.world.add("work", "gpu-0", ability="restartable")
+        bench.world.refuse, bench.world.refusal = [code] * 1_000, message
+        bench.lease("work")
+        await bench.run()
+
+    bench = moving(scene)
+    assert ([], [("move-work", "failed")]) == (bench.world.evicted, bench.outcomes)
+    assert message in bench.detail()
+
+
 @pytest.mark.parametrize("unfit", ["gpu-0", "not ready"])
 def test_a_replacement_that_is_not_ready_on_a_fit_device_is_a_failure_with_evidence(unfit):
     async def scene(bench):
@@ -192,6 +208,33 @@ def test_a_group_that_is_whole_moves_together_and_a_shard_alone():
     assert ["work"] == moving(shard).world.evicted
 
 
+def test_two_moves_of_one_group_are_not_made_at_once():
+    """Two of its Pods are on bad devices: the group goes once, and each Pod of it is replaced once."""
+
+    async def scene(bench):
+        for name in ("work", "mate"):
+            bench.world.add(name, "gpu-0", ability="restartable", group="g")
+            bench.lease(name)
+        await bench.run()
+
+    bench = moving(scene)
+    assert ["mate", "work"] == sorted(bench.world.evicted)
+    assert {"done": 1, "deferred": 1} == _counted(bench)
+
+
+def test_a_pod_that_its_owner_deletes_is_left_to_him():
+    """Nobody can say whether another is to come."""
+
+    async def scene(bench):
+        bench.world.add("work", "gpu-0", ability="restartable")
+        bench.world.pods["work"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        bench.lease("work")
+        await bench.run()
+
+    bench = moving(scene)
+    assert ([("move-work", "deferred")], {}) == (bench.outcomes, bench.world.events)
+
+
 def test_the_limits_of_the_cluster_give_leases_back_and_a_restart_does_not_begin_the_hour_anew():
     async def scene(bench):
         for name in ("a", "b", "c"):
@@ -201,6 +244,21 @@ def test_the_limits_of_the_cluster_give_leases_back_and_a_restart_does_not_begin
 
     assert {"done": 2, "deferred": 1} == _counted(moving(scene, cluster=2))
     assert {"done": 1, "deferred": 2} == _counted(moving(scene, cluster_per_hour=1))
+
+
+def test_a_move_that_failed_before_its_eviction_gives_its_place_in_the_hour_back():
+    async def scene(bench):
+        bench.hooks = Hooks("/fails")
+        bench.world.add("a", "gpu-0", ability="restartable", **{"stop-hook": "http:80/fails"})
+        bench.world.add("b", "gpu-0", ability="restartable")
+        mover = bench.mover()
+        bench.lease("a")
+        await bench.run(mover)
+        bench.lease("b")
+        await bench.run(mover)
+
+    bench = moving(scene, cluster_per_hour=1)
+    assert ([("move-a", "failed"), ("move-b", "done")], ["b"]) == (bench.outcomes, bench.world.evicted)
 
 
 def _counted(bench):
@@ -294,6 +352,26 @@ def test_the_owner_of_a_workload_that_declares_nothing_is_told_once():
 
     bench = moving(scene)
     assert (["WorkloadNotMovable"], []) == (bench.world.reasons(), bench.world.evicted)
+
+
+def test_a_namespace_that_takes_no_event_keeps_nobody_else_from_being_told():
+    async def scene(bench):
+        for name in ("plain", "other"):
+            bench.world.add(name, "gpu-0")
+            about = f"{device_id()} ml/{name}"
+            bench.view.fold(
+                AlertRaised(node=NODE, at_ms=1, alert_id=name, alert="workload_not_movable", about=about)
+            )
+        write = bench.world._write
+        bench.world._write = lambda path, body: (
+            (403, {}, {"message": "the namespace is being terminated"})
+            if body["regarding"]["name"] == "plain"
+            else write(path, body)
+        )
+        with pytest.raises(ServiceError, match="being terminated"):
+            await bench.mover().act()
+
+    assert ["WorkloadNotMovable"] == moving(scene).world.reasons()
 
 
 def test_a_claim_that_others_share_is_not_moved_by_one_of_them():
