@@ -129,6 +129,7 @@ def life(stack, plane, tmp_path):
     rack.leave()
 
 
+@pytest.mark.timeout(300)
 def test_a_bad_dra_device_receives_no_new_pod_and_gets_one_again_only_after_probe_canary_and_observation(
     life,
 ):
