@@ -9,12 +9,20 @@ from types import SimpleNamespace
 import manifests
 import pytest
 from cluster_acting import Acting
-from control_plane import ApiError
+from control_plane import VERSIONS, ApiError, ControlPlane
 from kustomization import objects
 from responding import quarantined, released
 from role_matrix import MATRIX, NAMESPACE, VERIFICATION, rights_of
 
 from sickbay.policy import ExclusionPolicy, Policy, RespondPolicy
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def plane(request):
+    """A control plane of these tests' own: what they install binds every namespace, and would bind other tests' Pods."""
+    with ControlPlane(request.param) as started:
+        yield started
+
 
 CLUSTER_OBJECTS = {
     "Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ConfigMap",

@@ -187,6 +187,14 @@ class Life:
     def device_id(self) -> str:
         return self.rack.device_id(self.bad)
 
+    def rules(self) -> list[dict[str, Any]]:
+        """Return the taint rules of this rack; the plane is shared with other tests."""
+        return [
+            rule
+            for rule in rules(self.stack.plane)
+            if (rule["metadata"].get("annotations") or {}).get("sickbay.dev/node") == self.rack.name
+        ]
+
     def kinds(self) -> list[str]:
         """Return the custody decisions on the bad card, in order, each once."""
         found = [d for d in self.stack.decided(*_CUSTODY) if d.device_id == self.device_id]
@@ -208,7 +216,7 @@ class Life:
     def run(self, disturb: Callable[[], object] | None = None) -> None:
         """From the fault to the end of the episode; the Pod that waits gets the card then, and not before."""
         self.fail()
-        self.until(lambda: rules(self.stack.plane), "a taint rule", disturb)
+        self.until(lambda: self.rules(), "a taint rule", disturb)
         (finished,) = self.until(lambda: list(self.stack.decided("move_finished")), "a move", disturb)
         assert finished.outcome == "done", finished
         (worker,) = self.workers()
@@ -219,7 +227,7 @@ class Life:
         self.repair()
         for kind in ("probe_started", "canary_started", "observation_started", "device_released"):
             self.until(lambda k=kind: k in self.kinds(), kind, disturb)
-        self.until(lambda: not rules(self.stack.plane), "no taint rule", disturb)
+        self.until(lambda: not self.rules(), "no taint rule", disturb)
         self.until(lambda: self.rack.node_of("waiting"), "the Pod that waited on the card", disturb)
         assert self.rack.device_of("waiting") == self.bad
         released_ms = max(
