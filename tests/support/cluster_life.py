@@ -216,7 +216,7 @@ class Life:
     def run(self, disturb: Callable[[], object] | None = None) -> None:
         """From the fault to the end of the episode; the Pod that waits gets the card then, and not before."""
         self.fail()
-        self.until(lambda: self.rules(), "a taint rule", disturb)
+        self.until(self.rules, "a taint rule", disturb)
         (finished,) = self.until(lambda: list(self.stack.decided("move_finished")), "a move", disturb)
         assert finished.outcome == "done", finished
         (worker,) = self.workers()
