@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from projections.audit import AUDIT_VIEWS
+from responders.alerts.words import SEVERITIES
 from sickbay import decisions, errors, facts, policy
 from sickbay.cli import cli
 from sickbay.cli.replaying import EXIT_PARKED
@@ -262,6 +263,13 @@ def test_books_causes_reasons_and_alerts_of_the_ledger_are_those_of_the_code() -
     assert set(get_args(decisions.DriftCause)) == listed("docs/ledger.md", "## Drift", 2)
     assert set(get_args(decisions.HoldReason)) == listed("docs/ledger.md", "## Verdict", 3)
     assert set() == decisions.LEDGER_ALERTS - set(CODE.findall(text_of("docs/ledger.md")))
+
+
+def test_every_kind_of_alert_has_a_runbook_with_its_severity() -> None:
+    """The link of an alert leads to a paragraph of docs/alerts.md, which begins with how urgent it is."""
+    paragraphs = section("docs/alerts.md", "## The kinds")
+    told = dict(re.findall(r"^### `(\w+)`\n\n\*(\w+)", paragraphs, re.MULTILINE))
+    assert SEVERITIES == told
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
