@@ -33,6 +33,8 @@ from sickbay.decisions import (
 
 #: Episodes and moves that ended and are remembered, of a node: whoever was away learns how they ended.
 ENDED_MAX: Final = 64
+#: Reasons of a hold whose scope begins with the driver.
+_OF_A_POOL: Final = frozenset({"pool_incomplete", "slice_stale", "generation_back", "driver_rebuilding"})
 #: Late facts that are remembered, of a node: nothing clears their alert, so without a limit they would stand for ever.
 LATE_FACTS_MAX: Final = 16
 LATE_FACT: Final = "late_fact"
@@ -247,3 +249,11 @@ def _device(node: Node, decision: CustodyDecision) -> None:
         reason=known.reason if known is not None and stays else decision.reason,
         review_due=decision.KIND == "quarantine_review_due",
     )
+
+
+def driver_of_hold(hold: Hold) -> str:
+    """Return the driver whose fault a hold is, empty when it is the node's, a claim's, or a person's for all (docs/ledger.md)."""
+    if hold.reason in _OF_A_POOL:
+        return hold.scope.partition("/")[0]
+    kind, _, name = hold.scope.partition(":")
+    return name if hold.reason == "claims_gate_closed" and kind == "driver" else ""

@@ -23,14 +23,12 @@ from responders.alerts.words import (
     members_of,
 )
 from responders.view import Alert as Raised
-from responders.view import Device, Incident, Node, View
+from responders.view import Device, Incident, Node, View, driver_of_hold
 from sickbay.decisions import LEDGER_ALERTS, Episode, Hold
 from sickbay.policy import AlertPolicy
 
 #: ``late_fact`` is never cleared by custody, for a fact stays late; it is told for an hour, so that a person meets it.
 LATE_FACT_MS: Final = 3_600_000
-#: Reasons of a hold whose scope begins with the driver (docs/ledger.md, "Verdict").
-_OF_A_POOL: Final = frozenset({"pool_incomplete", "slice_stale", "generation_back", "driver_rebuilding"})
 _ABOUT_A_DEVICE: Final = frozenset({"flapping", "device_replaced", "device_conflict"})
 _ABOUT_A_CLAIM: Final = LEDGER_ALERTS - _ABOUT_A_DEVICE
 _CLUSTER: Final = "cluster"
@@ -95,7 +93,7 @@ class _Planner:
             self._raised(name, raised)
         if node.verdict == "hold":
             for hold in node.holds:
-                self._held[hold.reason, _driver_of_hold(hold)].append((name, hold))
+                self._held[hold.reason, driver_of_hold(hold)].append((name, hold))
 
     def cluster(self) -> None:
         for raised in sorted(self._view.alerts.values(), key=lambda alert: alert.alert_id):
@@ -312,12 +310,6 @@ class _Planner:
                 waits=False,
             )
         )
-
-
-def _driver_of_hold(hold: Hold) -> str:
-    if hold.reason in _OF_A_POOL:
-        return hold.scope.partition("/")[0]
-    return hold.scope.removeprefix("driver:") if hold.scope.startswith("driver:") else ""
 
 
 def _labels_of(kind: str, about: str) -> dict[str, str]:

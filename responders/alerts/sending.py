@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from responders.alerts.book import Book, Entry, Notice
@@ -57,11 +58,9 @@ class Courier:
         while True:
             self._wanted.clear()
             if await self._deliver():
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(self._rest_s()):
                         await self._wanted.wait()
-                except TimeoutError:
-                    pass
             else:
                 await asyncio.sleep(AFTER_FAILURE_S)
 

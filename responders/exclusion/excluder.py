@@ -14,8 +14,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from responders.exclusion.plan import HOUR_MS, MINUTE_MS, Action, Limits, plan, should
 from responders.exclusion.rules import (
-    INSTALLATION,
-    MANAGED_BY,
     VERSIONS,
     Found,
     build,
@@ -25,10 +23,12 @@ from responders.exclusion.rules import (
     read,
     rebuilt,
 )
+from responders.labels import INSTALLATION, MANAGED_BY
 from responders.reporting import Reports
 from responders.view import View
 from sickbay.clock import Times
-from sickbay.cluster.requests import Requests
+from sickbay.cluster.objects import list_all, refusal, send
+from sickbay.cluster.requests import Method, Requests
 from sickbay.envelope import derived_id
 from sickbay.errors import ServiceError
 from sickbay.facts import ExclusionReported
@@ -42,12 +42,9 @@ _log: Final = logging.getLogger(__name__)
 LIST_EVERY_MS: Final = 30_000
 #: The API server cuts the time of a creation to seconds.
 _SECOND_MS: Final = 1_000
-_PAGE: Final = 500
-#: Pages of one list: the limit of the policy lies far below.
-_PAGES_MAX: Final = 100
 #: Writes under way at once.
 _WRITES: Final = 8
-_ANSWER_S: Final = 15.0
+_NEEDS: Final = "list, create, update and delete on devicetaintrules (resource.k8s.io)"
 ACTOR: Final = "sickbay-respond-exclude"
 
 State: TypeAlias = Literal[
@@ -145,32 +142,16 @@ class Excluder:
     async def _list(self) -> None:
         if not self._path:
             await self._discover()
-        found: dict[str, Found] = {}
-        query = [
-            ("labelSelector", f"{MANAGED_BY}=sickbay,{INSTALLATION}={self._installation}"),
-            ("limit", str(_PAGE)),
-        ]
-        page = ""
-        for _ in range(_PAGES_MAX):
-            code, _, body = await self._send(
-                "GET", self._path, [*query, *([("continue", page)] if page else [])]
-            )
-            if code != 200:
-                raise ServiceError(self._refusal("list", code, body))
-            for item in body.get("items") or ():
-                rule = read(item, self._installation)
-                if rule is not None:
-                    found[rule.name] = rule
-            page = str((body.get("metadata") or {}).get("continue") or "")
-            if not page:
-                break
-        self._found = found
-        self._stood |= found.keys()
+        selector = f"{MANAGED_BY}=sickbay,{INSTALLATION}={self._installation}"
+        listed = await list_all(self._api, self._path, [("labelSelector", selector)], needs=_NEEDS)
+        rules = (read(item, self._installation) for item in listed)
+        self._found = {rule.name: rule for rule in rules if rule is not None}
+        self._stood |= self._found.keys()
 
     async def _discover(self) -> None:
         for version in VERSIONS:
             group = f"/apis/resource.k8s.io/{version}"
-            code, _, body = await self._send("GET", group)
+            code, body = await self._send("GET", group)
             names = {resource.get("name") for resource in body.get("resources") or ()}
             if code == 200 and "devicetaintrules" in names:
                 self._path, self._api_version = f"{group}/devicetaintrules", f"resource.k8s.io/{version}"
@@ -181,24 +162,12 @@ class Excluder:
         )
 
     async def _send(
-        self,
-        method: Literal["GET", "POST", "PUT", "DELETE"],
-        path: str,
-        query: Any = (),
-        body: dict[str, Any] | None = None,
-    ) -> tuple[int, Any, dict[str, Any]]:
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                return await self._api.request_json(method, path, query, body)
-        except TimeoutError as error:
-            raise ServiceError(
-                f"the API server did not answer {method} {path} within {_ANSWER_S:.0f} s"
-            ) from error
+        self, method: Method, path: str, body: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        return await send(self._api, method, path, (), body)
 
     def _refusal(self, verb: str, code: int, body: dict[str, Any]) -> str:
-        told = " ".join(str(body.get("message") or body.get("reason") or "no reason given").split())[:500]
-        remedy = f"; the service account needs {verb} on devicetaintrules" if code == 403 else ""
-        return f"the API server answers {code} to {verb} {self._path}: {told}{remedy}"
+        return refusal(verb, self._path, code, body, _NEEDS)
 
     # --- doing ---
 
@@ -245,7 +214,7 @@ class Excluder:
         if state == "repaired":
             self._note_repair(wanted.name, now_ms)
         body = build(wanted, self._api_version, self._installation, self._policy.hash())
-        code, _, answer = await self._send("POST", self._path, (), body)
+        code, answer = await self._send("POST", self._path, body)
         reach("exclude.created")
         if code == 409:  # made by a process before this one: the next look finds it
             self._list_at_ms = 0
@@ -260,8 +229,8 @@ class Excluder:
         reach("exclude.updating")
         if state == "repaired":
             self._note_repair(wanted.name, now_ms)
-        code, _, answer = await self._send(
-            "PUT", f"{self._path}/{wanted.name}", (), rebuilt(wanted, found, self._api_version)
+        code, answer = await self._send(
+            "PUT", f"{self._path}/{wanted.name}", rebuilt(wanted, found, self._api_version)
         )
         if code in (404, 409):  # somebody wrote meanwhile: look again, and decide by what is there
             self._list_at_ms = 0
@@ -303,10 +272,9 @@ class Excluder:
         await self._tell(action, "removed", now_ms)
         reach("exclude.deleting")
         preconditions = {"uid": found.uid, "resourceVersion": found.resource_version}
-        code, _, answer = await self._send(
+        code, answer = await self._send(
             "DELETE",
             f"{self._path}/{found.name}",
-            (),
             {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions},
         )
         reach("exclude.deleted")

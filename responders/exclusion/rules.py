@@ -10,16 +10,10 @@ import re
 from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from responders.labels import EPISODE, INSTALLATION, MANAGED_BY, NODE, TAINT_KEY
 from sickbay.errors import InputError
 from sickbay.timestamps import parse_time_ms
 
-#: Of the taint; the canary's claim tolerates it.
-TAINT_KEY: Final = "sickbay.dev/quarantine"
-MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-#: Which installation made it: the prefix of its topics. Rules of another one are not ours to touch.
-INSTALLATION: Final = "sickbay.dev/installation"
-EPISODE: Final = "sickbay.dev/episode"
-NODE: Final = "sickbay.dev/node"
 #: The effect that we wrote last: another one in the rule is somebody else's.
 APPLIED: Final = "sickbay.dev/applied-effect"
 #: A person's: whoever sets it, with words, is left in charge of the rule.

@@ -15,9 +15,9 @@ from responders.extender import balances, inventory
 from responders.extender.asking import devices_of
 from responders.extender.balances import Balances
 from responders.extender.inventory import Count, Inventory
-from responders.view import Node, View
+from responders.view import Node, View, driver_of_hold
 from responders.work import NEVER_MS, takes_work_from_ms
-from sickbay.decisions import Decision, Hold
+from sickbay.decisions import Decision
 from sickbay.facts import Fact, PodObserved, Tick
 from sickbay.policy import Effect, NodeClass, Policy
 
@@ -31,7 +31,6 @@ LEFT_MAX: Final = 1_000
 
 _PLUGIN: Final = "plugin:"
 _STRICTNESS: Final[dict[Effect, int]] = {"off": 0, "observe": 1, "enforce": 2}
-_DRIVER_REASONS: Final = frozenset({"pool_incomplete", "slice_stale", "generation_back", "driver_rebuilding"})
 
 
 class Short(NamedTuple):
@@ -163,7 +162,7 @@ class Holdings:
                 short[resource] = Short(count, words, self.mode(resource, node_class))
         holds: dict[Effect, set[str]] = {}
         for hold in view.holds if view.verdict == "hold" else ():
-            driver = driver_of(hold)
+            driver = driver_of_hold(hold)
             mode = self.claims_mode(node_class, (driver,) if driver else drivers)
             holds.setdefault(mode, set()).add(hold.reason)
         return Standing(
@@ -186,14 +185,6 @@ class Holdings:
                     found[unit] = device.record.phase
                     until_ms = min(until_ms, from_ms)
         return found, until_ms
-
-
-def driver_of(hold: Hold) -> str:
-    """Return the driver whose fault a hold is, empty when it is the node's, a claim's or a person's for all."""
-    if hold.reason == "claims_gate_closed":
-        kind, _, name = hold.scope.partition(":")
-        return name if kind == "driver" else ""
-    return hold.scope.partition("/")[0] if hold.reason in _DRIVER_REASONS else ""
 
 
 def _resource_of(unit: str) -> str:

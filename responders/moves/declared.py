@@ -12,9 +12,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from responders.labels import DOMAIN
 from sickbay.cluster.wire import decode_json
 
-DOMAIN: Final = "sickbay.dev/"
 GROUP_LABEL: Final = f"{DOMAIN}group"
 #: In an argument of an exec hook it stands for the id of the move, as Kubernetes writes variables in ``args``.
 KEY_VARIABLE: Final = "$(SICKBAY_IDEMPOTENCY_KEY)"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, Protocol
 
 from responders.exclusion.plan import should
@@ -79,12 +79,10 @@ class Mover:
         metrics: RespondMetrics,
         identity: str,
         require_lead: Callable[[], None],
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._cluster, self._hooks, self._reports = cluster, hooks, reports
         self._view, self._policy, self._times = view, policy, times
         self._metrics, self._identity, self._require_lead = metrics, identity, require_lead
-        self._sleep = sleep
         self._progress: dict[tuple[str, int], Progress] = {}
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._evictions = Evictions()
@@ -156,7 +154,7 @@ class Mover:
                 self._problem = str(error)
                 pause_s = _ERROR_S
             if pause_s:
-                await self._sleep(pause_s)
+                await asyncio.sleep(pause_s)
 
     async def _next(self, lease: Leased) -> Step:
         done = self._progress[lease.key]
@@ -257,7 +255,9 @@ class Mover:
             Candidate(pod, await self._devices(pod))
             for pod in candidates_of(done.begun.members, pods.values(), done.begun.since, excluded)
         ]
-        found = replaced(done.begun.members, candidates, self._view)
+        found = replaced(
+            done.begun.members, candidates, self._view, self._policy.staged_return, self._times.now_ms()
+        )
         if found.complete:
             done.replaced_by = set(found.uids)
         return found

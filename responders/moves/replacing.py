@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 import msgspec
 
 from responders.moves.pods import Owner, Pod
 from responders.view import View
-
-#: Phases of custody in which a device takes no ordinary work, or is still watched after a fault.
-UNFIT_PHASES: Final = frozenset({"restricted", "quarantined", "probing", "canary", "observing"})
+from responders.work import takes_work_from_ms
+from sickbay.policy import ReturnPolicy
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -40,15 +38,15 @@ class Replaced(msgspec.Struct, frozen=True):
     told: str = ""
 
 
-def unfit_devices(view: View, candidate: Candidate) -> tuple[str, ...]:
-    """Return the devices of a Pod that custody keeps out of service, or that the Pod reports as Unhealthy.
+def unfit_devices(view: View, candidate: Candidate, policy: ReturnPolicy, now_ms: int) -> tuple[str, ...]:
+    """Return the devices of a Pod that take no new work now, or that the Pod reports as Unhealthy.
 
     An id of a device plugin is unique on its node only, that of a DRA device everywhere.
     """
     out = {
         on.device.device_id
         for on in view.devices()
-        if on.device.record.phase in UNFIT_PHASES
+        if takes_work_from_ms(on.device.record, policy) > now_ms
         and (on.device.device_id.startswith("dra:") or on.node == candidate.pod.node)
     }
     return tuple(sorted((out & set(candidate.devices or ())) | set(candidate.pod.unhealthy)))
@@ -77,7 +75,13 @@ def candidates_of(
     return tuple(sorted(found, key=lambda pod: (pod.created_at, pod.name, pod.uid)))
 
 
-def replaced(members: Iterable[Member], candidates: Iterable[Candidate], view: View) -> Replaced:
+def replaced(
+    members: Iterable[Member],
+    candidates: Iterable[Candidate],
+    view: View,
+    policy: ReturnPolicy,
+    now_ms: int,
+) -> Replaced:
     """Return whether every member has a Pod of its own controller in its place that is ready on fit devices."""
     wanted: dict[str, list[Member]] = {}
     for member in members:
@@ -87,7 +91,7 @@ def replaced(members: Iterable[Member], candidates: Iterable[Candidate], view: V
     complete = True
     made: Mapping[str, list[Candidate]] = _by_owner(candidates)
     for uid, lost in wanted.items():
-        judged = [(each, _why_not(each, view)) for each in made.get(uid, ())]
+        judged = [(each, _why_not(each, view, policy, now_ms)) for each in made.get(uid, ())]
         fit = [each for each, why in judged if not why][: len(lost)]
         uids += [each.pod.uid for each in fit]
         told += [f"{each.pod.name} on {each.pod.node} is ready with {_devices(each)}" for each in fit]
@@ -109,12 +113,12 @@ def _by_owner(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
     return found
 
 
-def _why_not(candidate: Candidate, view: View) -> str:
+def _why_not(candidate: Candidate, view: View, policy: ReturnPolicy, now_ms: int) -> str:
     if not candidate.pod.ready:
         return f"not ready ({candidate.pod.waits_for or 'its kubelet has not reported'})"
     if candidate.devices is None:
         return "a claim of it is not allocated"
-    bad = unfit_devices(view, candidate)
+    bad = unfit_devices(view, candidate, policy, now_ms)
     return f"on {', '.join(bad[:4])}, which is out of service" if bad else ""
 
 

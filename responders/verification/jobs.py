@@ -11,25 +11,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from responders.labels import EPISODE, MANAGED_BY, NODE, TAINT_KEY
 from responders.verification.selecting import Published, Term, expression_of
 from responders.verification.steps import Step
 from responders.verification.templates import CLAIM, Template
 from sickbay.policy import ReturnPolicy
 
-MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-EPISODE: Final = "sickbay.dev/episode"
 STEP: Final = "sickbay.dev/step"
 DEVICE: Final = "sickbay.dev/device"
-NODE: Final = "sickbay.dev/node"
 ATTEMPT: Final = "sickbay.dev/attempt"
 #: What the driver published when the claim was made (``Published.digest``).
 PUBLISHED: Final = "sickbay.dev/published"
-#: Which installation made it: the prefix of its topics.
-INSTALLATION: Final = "sickbay.dev/installation"
 #: All objects of this kind, of any installation.
 OURS: Final = f"{MANAGED_BY}=sickbay,{STEP}"
-#: The key of the taint that keeps others off the device (the exclusion responder's).
-QUARANTINE: Final = "sickbay.dev/quarantine"
 #: Kubernetes takes a finished Job away so much later than the step could still stand.
 _TTL_MORE_S: Final = 3_600
 
@@ -87,7 +81,7 @@ def build_claim(
         "count": 1,
         "selectors": [{"cel": {"expression": expression_of(place.driver, terms)}}],
         # any effect: NoExecute would end the Pod
-        "tolerations": [{"key": QUARANTINE, "operator": "Exists"}],
+        "tolerations": [{"key": TAINT_KEY, "operator": "Exists"}],
     }
     if template.admin_access:
         asked["adminAccess"] = True

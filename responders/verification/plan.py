@@ -28,7 +28,7 @@ RUNNING_S: Final = 5.0
 SOON_S: Final = 0.1
 #: Nothing younger is taken for garbage: another replica may have read further than this one.
 GARBAGE_AFTER_MS: Final = 30_000
-ACTOR: Final = "sickbay-verify"
+ACTOR: Final = "sickbay-respond-verify"
 
 Resource: TypeAlias = Literal["jobs", "resourceclaims"]
 Object: TypeAlias = Mapping[str, Any]

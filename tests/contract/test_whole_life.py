@@ -23,7 +23,7 @@ POLICY = policy_from_yaml(
 version: life
 quarantine: {min_hold_ms: 20000, hold_max_ms: 200000, lease_ms: 100000, flap_window_ms: 120000}
 staged_return: {prober: job, probe_timeout_ms: 60000, canary_timeout_ms: 60000, observation_ms: 10000}
-moves: {enabled: true, lease_ms: 15000, attempts: 2}
+moves: {enabled: true, lease_ms: 15000, attempts: 2, hook_timeout_ms: 3000, replacement_timeout_ms: 9000}
 """,
     place="life",
 )

@@ -156,8 +156,8 @@ RESPONDER_MUTANTS: Final = (
     Mutant(
         "a replacement on a bad device will do",
         "responders/moves/replacing.py",
-        "    bad = unfit_devices(view, candidate)",
-        "    bad = unfit_devices(View(), candidate)",
+        "    bad = unfit_devices(view, candidate, policy, now_ms)",
+        "    bad = unfit_devices(View(), candidate, policy, now_ms)",
         (f"{MOVES}test_a_replacement_that_is_not_ready_on_a_fit_device_is_a_failure_with_evidence",),
     ),
     Mutant(

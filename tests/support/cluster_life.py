@@ -26,7 +26,13 @@ def policy(driver: str) -> dict[str, Any]:
     """Everything switched on, with windows that a test can wait for; the driver publishes health."""
     return {
         "staged_return": {"prober": "job", "ramp_after_percent": 100},
-        "moves": {"enabled": True, "lease_ms": 60_000, "defer_ms": 1_000},
+        "moves": {
+            "enabled": True,
+            "lease_ms": 60_000,
+            "defer_ms": 1_000,
+            "hook_timeout_ms": 5_000,
+            "replacement_timeout_ms": 45_000,
+        },
         "driver_health": [{"driver": driver, "attribute": f"{driver}/healthy", "healthy_values": ["true"]}],
         "respond": {
             "exclusion": {"mode": "enforce", "confirm_after_ms": 1_000},

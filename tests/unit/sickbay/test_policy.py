@@ -79,6 +79,7 @@ def test_a_field_that_does_not_fit_is_refused_with_its_path_and_a_remedy(text, p
         ("unknown: {window_ms: 3600001}", ("unknown.window_ms (3600001)", "unknown.window_max_ms (3600000)")),
         ("quarantine: {min_hold_ms: 86400001}", ("quarantine.min_hold_ms", "quarantine.hold_max_ms")),
         ("quarantine: {lease_ms: 599999}", ("quarantine.min_hold_ms", "quarantine.lease_ms")),
+        ("moves: {lease_ms: 839999}", ("moves.hook_timeout_ms", "moves.lease_ms")),
         (
             "staged_return: {observation_ms: 7200001}",
             ("staged_return.observation_ms", "staged_return.observation_only_ms"),
@@ -164,7 +165,7 @@ def test_the_hash_is_that_of_the_content():
 
 def test_the_hash_of_the_default_policy_is_known():
     """A changed default is another policy and shows in every decision: it must be meant."""
-    assert "83fc413c00aae440" == Policy().hash()
+    assert "5e7d3c10f9548544" == Policy().hash()
 
 
 def test_a_policy_cannot_be_changed():
