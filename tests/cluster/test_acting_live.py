@@ -65,7 +65,7 @@ def test_a_fault_that_a_kubelet_writes_is_blocked_in_the_scheduler_within_two_se
     eventually(lambda: [1 for _ in live.decided("verdict_changed")], "a first decision", 60)
     begun = time.monotonic()
     say(rack, "a", "Unhealthy")
-    until(lambda: rules(live.plane), "a taint rule", 20)
+    until(lambda: rules(live.plane, rack.name), "a taint rule", 20)
     took_s = time.monotonic() - begun
     eventually(
         lambda: {f.state for f in live.told(ExclusionReported)} >= {"applied", "confirmed"}, "reports", 30

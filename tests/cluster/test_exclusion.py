@@ -55,14 +55,14 @@ def test_a_bad_device_receives_no_new_pod_from_the_real_scheduler_until_its_rule
     exclusion.look(released(rack.device_id("gpu-0"), rack.name))
     # the eviction controller writes a rule's status, and a deletion that names an older version is refused
     exclusion.look()
-    assert [] == rules(rack.plane)
+    assert [] == rules(rack.plane, rack.name)
     assert "gpu-0" == rack.bound("b")
 
 
 def test_observed_only_a_rule_shows_what_it_would_do_and_does_nothing(rack, acting):
     exclusion = acting("observe")
     exclusion.look(*(quarantined(rack.device_id(each), rack.name) for each in rack.devices))
-    assert {"None"} == {rule["spec"]["taint"]["effect"] for rule in rules(rack.plane)}
+    assert {"None"} == {rule["spec"]["taint"]["effect"] for rule in rules(rack.plane, rack.name)}
     rack.ask("a")
     assert rack.bound("a") in rack.devices
 
@@ -90,13 +90,13 @@ def test_evicting_needs_the_policy_and_ends_the_pod_on_the_device_only(rack, act
 def test_a_rule_that_somebody_edits_or_deletes_is_put_right_and_one_with_an_override_is_left(rack, acting):
     exclusion = acting("enforce")
     exclusion.look(quarantined(rack.device_id("gpu-0"), rack.name))
-    (rule,) = rules(rack.plane)
+    (rule,) = rules(rack.plane, rack.name)
     path = f"{rules_path(rack.plane)}/{rule['metadata']['name']}"
 
     def look_again():
         exclusion.excluder._list_at_ms = 0
         exclusion.look()
-        return [(each["spec"]["taint"]["effect"]) for each in rules(rack.plane)]
+        return [(each["spec"]["taint"]["effect"]) for each in rules(rack.plane, rack.name)]
 
     rack.api.patch(path, {"spec": {"taint": {"effect": "None"}}})
     assert ["NoSchedule"] == look_again()

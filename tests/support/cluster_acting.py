@@ -160,6 +160,10 @@ def rules_path(plane: ControlPlane) -> str:
     return f"/apis/resource.k8s.io/{version}/devicetaintrules"
 
 
-def rules(plane: ControlPlane) -> list[dict[str, Any]]:
-    """Return the taint rules that there are."""
-    return list(plane.admin.items(rules_path(plane)))
+def rules(plane: ControlPlane, node: str = "") -> list[dict[str, Any]]:
+    """Return the taint rules that there are, or those for devices of one node: tests share planes."""
+    return [
+        rule
+        for rule in plane.admin.items(rules_path(plane))
+        if not node or (rule["metadata"].get("annotations") or {}).get("sickbay.dev/node") == node
+    ]
