@@ -58,8 +58,15 @@ class Decisions:
     folded. Whoever waits on it clears it.
     """
 
-    def __init__(self, settings: KafkaSettings, fold: Fold, kinds: frozenset[str]) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        fold: Fold,
+        kinds: frozenset[str],
+        on_refused: Callable[[], None] = lambda: None,
+    ) -> None:
         self._settings = settings
+        self._on_refused = on_refused
         self._fold = fold
         self._kinds = kinds
         self._answered = {number: Answered() for number in range(settings.partitions)}
@@ -72,8 +79,6 @@ class Decisions:
         self.records = self.events = self.refused = 0
         #: The newest facts offset of each partition that was answered, with decisions or a mark, and is folded.
         self.answered: dict[int, int] = {}
-        #: Kafka's time of the newest record that was read, and of when the ends were last known to be reached, milliseconds.
-        self.newest_written_ms = 0
 
     async def run(self) -> None:
         """Read until cancelled. Raises ServiceError when Kafka, or the topic, cannot be used."""
@@ -137,7 +142,7 @@ class Decisions:
 
     def _take(self, tp: TopicPartition, record: Any) -> None:
         self.records += 1
-        self.newest_written_ms = max(self.newest_written_ms, record.timestamp or 0)
+        place = f"{tp.topic}/{tp.partition}@{record.offset}"
         try:
             if header(record.headers, OUTCOME) != "taken":
                 self._has_answered(tp.partition, whole_header(record.headers, FACTS_OFFSET))
@@ -147,16 +152,27 @@ class Decisions:
                 return
             for opened in unpack(record.value, record.headers):
                 if opened.envelope.kind in self._kinds:
-                    event = open_envelope(opened.envelope)
-                    assert isinstance(event, Decision)
-                    self._fold(opened.envelope, event)
-                    self.events += 1
+                    self._open(opened.envelope, place)
             # the parts of an answer come one after the other, so the record before is answered whole
             self._has_answered(tp.partition, offset if _is_last(record.headers) else offset - 1)
         except CodecError as error:
-            # the projector parks what it cannot read of this topic; here it is counted, and nothing else is lost
-            self.refused += 1
-            _log.warning("%s/%d@%d is passed over: %s", tp.topic, tp.partition, record.offset, error)
+            self._refuse(place, error)
+
+    def _open(self, envelope: Envelope, place: str) -> None:
+        try:
+            event = open_envelope(envelope)
+        except CodecError as error:
+            self._refuse(place, error)
+            return
+        assert isinstance(event, Decision)
+        self._fold(envelope, event)
+        self.events += 1
+
+    def _refuse(self, place: str, error: CodecError) -> None:
+        """Count what cannot be read; the projector parks it, and nothing else is lost."""
+        self.refused += 1
+        self._on_refused()
+        _log.warning("%s is passed over: %s", place, error)
 
     def _has_answered(self, partition: int, offset: int | None) -> None:
         if offset is not None:

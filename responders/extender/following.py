@@ -51,7 +51,15 @@ Recall = Callable[[], Awaitable[Mapping[int, Recalled]]]
 class Facts:
     """The facts of some kinds, the newest of each subject first, then as they come."""
 
-    def __init__(self, settings: KafkaSettings, recall: Recall, fold: Fold, kinds: frozenset[str]) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        recall: Recall,
+        fold: Fold,
+        kinds: frozenset[str],
+        on_refused: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_refused = on_refused
         self._settings, self._recall, self._fold, self._kinds = settings, recall, fold, kinds
         self._positions: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
@@ -86,8 +94,7 @@ class Facts:
                     if envelope.kind in self._kinds:
                         self._take(number, partition.until - 1, open_envelope(envelope))
                 except CodecError as error:
-                    self.refused += 1
-                    _log.warning("a known fact of partition %d is passed over: %s", number, error)
+                    self._refuse(f"a known fact of partition {number}", error)
                 if count % _TURN == 0:
                     await asyncio.sleep(0)
         self._epochs = {number: partition.epoch for number, partition in recalled.items()}
@@ -130,9 +137,7 @@ class Facts:
             try:
                 self._record(number, record)
             except CodecError as error:
-                # a worker parks what it cannot read; nothing else of the record is lost
-                self.refused += 1
-                _log.warning("%s/%d@%d is passed over: %s", record.topic, number, record.offset, error)
+                self._refuse(f"{record.topic}/{number}@{record.offset}", error)
             self._positions[number] = record.offset + 1
             if record.offset % _TURN == 0:
                 await asyncio.sleep(0)
@@ -146,7 +151,18 @@ class Facts:
         self._epochs[number] = epoch
         for opened in unpack(record.value, record.headers):
             if opened.envelope.kind in self._kinds:
-                self._take(number, record.offset, open_envelope(opened.envelope))
+                try:
+                    event = open_envelope(opened.envelope)
+                except CodecError as error:
+                    self._refuse(f"{record.topic}/{number}@{record.offset}", error)
+                else:
+                    self._take(number, record.offset, event)
+
+    def _refuse(self, place: str, error: CodecError) -> None:
+        """Count what cannot be read; a worker parks it, and nothing else is lost."""
+        self.refused += 1
+        self._on_refused()
+        _log.warning("%s is passed over: %s", place, error)
 
     def _take(self, number: int, offset: int, event: object) -> None:
         assert isinstance(event, Fact)

@@ -181,6 +181,7 @@ async def _running(
 ) -> AsyncIterator[Running]:
     tracing = setup_tracing(f"respond-{asked.role}", os.environ)
     registry, clock, view = new_registry(f"respond-{asked.role}"), LiveClock(), View()
+    metrics = RespondMetrics(registry)
     identity = f"{socket.gethostname()}_{os.getpid()}_{elapsed_ns():x}"
     listeners: list[Callable[[Envelope, Decision], None]] = []
 
@@ -208,10 +209,10 @@ async def _running(
             settings=settings,
             policy=policy,
             view=view,
-            decisions=Decisions(settings, fold, asked.kinds),
+            decisions=Decisions(settings, fold, asked.kinds, lambda: metrics.done("read", "refused")),
             reports=await stack.enter_async_context(KafkaReports(settings)),
             clock=clock,
-            metrics=RespondMetrics(registry),
+            metrics=metrics,
             registry=registry,
             stop=stop,
             identity=identity,

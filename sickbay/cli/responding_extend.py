@@ -112,7 +112,13 @@ async def _build(
         else:
             holdings.fold_fact(fact)
 
-    facts = Facts(running.settings, lambda: _recall(running.settings), fold, FACT_KINDS)
+    facts = Facts(
+        running.settings,
+        lambda: _recall(running.settings),
+        fold,
+        FACT_KINDS,
+        lambda: running.metrics.done("read", "refused"),
+    )
 
     def caught_up() -> bool:
         return decisions.caught_up.is_set() and facts.caught_up.is_set()

@@ -78,3 +78,12 @@ def test_marks_and_records_of_others_are_passed_over_and_counted(kafka_ready):
     produce(kafka_ready, kafka_ready.topics.decisions, records)
     _, decisions, _ = asyncio.run(reading(kafka_ready))
     assert (4, 2) == (decisions.records, decisions.refused)
+
+
+def test_of_a_batch_with_an_event_that_cannot_be_read_the_others_count(kafka_ready):
+    ((number, batch),) = answer(kafka_ready, 7, quarantined(), breaker_opened())
+    broken = batch._replace(value=batch.value.replace(b'"phase":"quarantined"', b'"phase":"no such phase"'))
+    assert broken != batch
+    produce(kafka_ready, kafka_ready.topics.decisions, [(number, broken)])
+    view, decisions, _ = asyncio.run(reading(kafka_ready))
+    assert ({"driver:gpu.example.com"}, 1, 1) == (set(view.breakers), decisions.events, decisions.refused)
