@@ -14,7 +14,7 @@ from sickbay.cloudevents import single
 from sickbay.codec import wrap_fact
 from sickbay.envelope import partition_of
 from sickbay.facts import Request
-from sickbay.kafka import client_arguments, let_go, translated
+from sickbay.kafka import let_go, started_producer, translated
 from sickbay.settings import KafkaSettings
 
 #: How long the broker may take to acknowledge a report; an idempotent producer tries again for ever.
@@ -38,11 +38,7 @@ class KafkaReports:
 
     async def __aenter__(self) -> Self:
         """Connect. Raises ServiceError."""
-        with translated(self._settings):
-            self._producer = AIOKafkaProducer(
-                **client_arguments(self._settings, "sickbay-respond"), acks="all", enable_idempotence=True
-            )
-            await self._producer.start()
+        self._producer = await started_producer(self._settings, "sickbay-respond")
         return self
 
     async def __aexit__(self, *_: object) -> None:

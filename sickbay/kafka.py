@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 from uuid import UUID
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError, for_code
 from aiokafka.helpers import create_ssl_context
@@ -197,6 +198,24 @@ async def asked(ask: Callable[[], Awaitable[T]]) -> T:
                 raise
         await asyncio.sleep(pause_s)
     return await ask()
+
+
+async def started_producer(settings: KafkaSettings, client_id: str, **tuning: Any) -> AIOKafkaProducer:
+    """Start a producer whose records are on every replica in sync once acknowledged, and stand there once.
+
+    Whoever takes it ends it with ``let_go``, and limits the time of what it sends: an idempotent producer tries again for ever.
+    Raises ServiceError when Kafka cannot be reached.
+    """
+    producer = AIOKafkaProducer(
+        **client_arguments(settings, client_id), acks="all", enable_idempotence=True, **tuning
+    )
+    with translated(settings):
+        try:
+            await producer.start()
+        except BaseException:
+            await let_go(producer)
+            raise
+    return producer
 
 
 async def let_go(client: Any) -> None:

@@ -18,7 +18,7 @@ from responders.alerts.book import Entry, Notice
 from responders.alerts.event import attributes, data_of
 from sickbay.cloudevents import header
 from sickbay.errors import CodecError, ServiceError
-from sickbay.kafka import client_arguments, let_go, translated
+from sickbay.kafka import client_arguments, let_go, started_producer, translated
 from sickbay.operations.respond_metrics import RespondMetrics
 from sickbay.settings import KafkaSettings
 
@@ -61,10 +61,7 @@ class TopicMemory:
         with translated(self._settings):
             async with asyncio.timeout(_READ_S):
                 await self._read()
-            self._producer = AIOKafkaProducer(
-                **client_arguments(self._settings, _CLIENT), acks="all", enable_idempotence=True
-            )
-            await self._producer.start()
+        self._producer = await started_producer(self._settings, _CLIENT)
         return self
 
     async def __aexit__(self, *_: object) -> None:

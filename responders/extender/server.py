@@ -20,6 +20,7 @@ from aiohttp import web
 
 from responders.extender.answers import Answer, Arguments, read_arguments, write_answer
 from sickbay.errors import InputError
+from sickbay.operations.listening import Listener
 from sickbay.operations.redaction import escaped, redacted
 
 #: The largest body: 5,000 names and a Pod are less than one MiB; whole Nodes (``nodeCacheCapable: false``) some KiB each.
@@ -30,7 +31,6 @@ BODY_S: Final = 4.0
 UNDER_WAY_MAX: Final = 32
 #: Idle connections stay open, so that not every Pod costs a handshake.
 _KEEP_ALIVE_S: Final = 120.0
-_STOP_S: Final = 2.0
 _HEADERS: Final = {
     "Content-Type": "application/json",
     "Cache-Control": "no-store",
@@ -90,49 +90,29 @@ class ExtenderServer:
     ) -> None:
         """Take who decides; port 0 is any free one, told by ``port`` once it serves."""
         self._decide, self._figures = decide, figures
-        self._host, self._port, self._certificate = host, port, certificate
+        self._certificate = certificate
         self._under_way = 0
-        self._runner: web.AppRunner | None = None
+        self._listener = Listener(host, port, remedy="give another --listen-port or --listen-host")
 
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        assert self._runner is not None, "asked before start"
-        return int(self._runner.addresses[0][1])
+        return self._listener.port
 
     async def __aenter__(self) -> Self:
         """Listen. Raises InputError when the address cannot be had."""
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.router.add_post("/filter", self._filter)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            handle_signals=False,
-            keepalive_timeout=_KEEP_ALIVE_S,
-            shutdown_timeout=_STOP_S,
-        )
-        await self._runner.setup()
         context = self._certificate.context if self._certificate is not None else None
-        try:
-            await web.TCPSite(self._runner, self._host, self._port, backlog=64, ssl_context=context).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            raise InputError(
-                f"{self._host}:{self._port} cannot be listened on ({error.strerror or error}); give another --listen-port or"
-                " --listen-host"
-            ) from error
-        _log.info(
-            "the scheduler is answered",
-            extra={"host": self._host, "port": self.port, "tls": context is not None},
-        )
+        await self._listener.start(app, keep_alive_s=_KEEP_ALIVE_S, backlog=64, context=context)
+        _log.info("the scheduler is answered", extra={**self._listener.address, "tls": context is not None})
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close, waiting a little for answers under way."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._listener.stop()
 
     async def _filter(self, request: web.Request) -> web.Response:
         if self._under_way >= UNDER_WAY_MAX:

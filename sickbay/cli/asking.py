@@ -11,15 +11,13 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from aiokafka import AIOKafkaProducer
-
 from projections.engine import Store
 from projections.records import LogRecord
 from sickbay.cloudevents import single
 from sickbay.codec import fact_id, open_envelope, wrap_fact
 from sickbay.errors import StoreError
 from sickbay.facts import Fact
-from sickbay.kafka import client_arguments, let_go, translated
+from sickbay.kafka import let_go, started_producer, translated
 from sickbay.settings import KafkaSettings, kafka_settings
 
 #: How long an answer may take: workers and projector answer within a second, a rebalance takes ten.
@@ -52,13 +50,9 @@ def _next_offset(store: Store, number: int) -> int:
 
 
 async def _write(settings: KafkaSettings, requests: Mapping[int, Fact]) -> None:
-    producer = AIOKafkaProducer(
-        **client_arguments(settings, "sickbay-ask"), acks="all", enable_idempotence=True
-    )
+    producer = await started_producer(settings, "sickbay-ask")
     with translated(settings):
-        await producer.start()
         try:
-            # an idempotent producer tries again for ever
             async with asyncio.timeout(_PATIENCE_S):
                 for number, request in requests.items():
                     message = single(wrap_fact(request))

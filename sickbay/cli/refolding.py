@@ -27,7 +27,7 @@ from sickbay.cloudevents import (
 from sickbay.codec import open_envelope
 from sickbay.decisions import Decision
 from sickbay.errors import CodecError, ServiceError, VerifyError
-from sickbay.kafka import client_arguments, let_go, topic_identity, translated
+from sickbay.kafka import client_arguments, let_go, started_producer, topic_identity, translated
 from sickbay.settings import KafkaSettings
 from streams.live import Live, read_message
 from streams.pieces import end_key, load_snapshot, manifest_key, pack, piece_key
@@ -285,14 +285,8 @@ async def rebuild_snapshots(settings: KafkaSettings) -> dict[int, int]:
     await _require_no_workers(settings)
     state = await read_state(settings)
     positions: dict[int, int] = {}
-    producer = AIOKafkaProducer(
-        **client_arguments(settings, "sickbay-rebuild"),
-        acks="all",
-        enable_idempotence=True,
-        max_request_size=READ_BYTES_MAX,
-    )
+    producer = await started_producer(settings, "sickbay-rebuild", max_request_size=READ_BYTES_MAX)
     with translated(settings):
-        await producer.start()
         try:
             for number in range(settings.partitions):
                 live = await follow(settings, number)

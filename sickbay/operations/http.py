@@ -17,14 +17,12 @@ from typing import Any, Final, Self
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from sickbay.errors import InputError
 from sickbay.operations.health import Check, Progress
+from sickbay.operations.listening import Listener
 from sickbay.operations.metrics import exposition
 from sickbay.operations.redaction import escaped, redacted
 
 HOST_DEFAULT: Final = "127.0.0.1"
-#: How long an answer that is being written may take when the process stops.
-STOP_S: Final = 2.0
 #: How long an idle connection stays open: longer than the interval of probes.
 _KEEP_ALIVE_S: Final = 30.0
 _PROBLEM_CHARACTERS_MAX: Final = 500
@@ -46,15 +44,15 @@ class HealthServer:
     ) -> None:
         """Take what is served; port 0 is any free one, told by ``port`` once it serves."""
         self._registry, self._checks, self._progress = registry, list(checks), list(progress)
-        self._host, self._port = host, port
         self._stopping = False
-        self._runner: web.AppRunner | None = None
+        self._listener = Listener(
+            host, port, remedy="give another --http-port or --http-host, or port 0 for no server"
+        )
 
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        assert self._runner is not None, "asked before start"
-        return int(self._runner.addresses[0][1])
+        return self._listener.port
 
     async def start(self) -> None:
         """Listen. Raises InputError when the address cannot be had."""
@@ -62,33 +60,17 @@ class HealthServer:
         app.router.add_get("/livez", self._live)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            handle_signals=False,
-            keepalive_timeout=_KEEP_ALIVE_S,
-            shutdown_timeout=STOP_S,
-        )
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, self._host, self._port, backlog=16).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            raise InputError(
-                f"{self._host}:{self._port} cannot be listened on ({error.strerror or error}); give another --http-port"
-                " or --http-host, or port 0 for no server"
-            ) from error
-        _log.info("health and metrics are served", extra={"host": self._host, "port": self.port})
+        await self._listener.start(app, keep_alive_s=_KEEP_ALIVE_S, backlog=16)
+        _log.info("health and metrics are served", extra=self._listener.address)
 
     def drain(self) -> None:
         """Say from here on that the process is not ready because it stops."""
         self._stopping = True
 
     async def stop(self) -> None:
-        """Close, waiting ``STOP_S`` at most for answers under way. May be called again."""
+        """Close, waiting a little for answers under way. May be called again."""
         self.drain()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._listener.stop()
 
     async def __aenter__(self) -> Self:
         """Start."""

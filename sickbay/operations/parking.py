@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 
 from sickbay.deadletters import RETRIED, VALUE_BYTES_MAX, DeadLetter, letter_message, read_letter
 from sickbay.errors import CodecError, InputError, ServiceError
-from sickbay.kafka import client_arguments, let_go, topic_identity, translated
+from sickbay.kafka import client_arguments, let_go, started_producer, topic_identity, translated
 from sickbay.operations.failpoints import reach
 from sickbay.settings import KafkaSettings
 from sickbay.topics import Topics
@@ -160,15 +160,7 @@ class Retrier:
 
     async def __aenter__(self) -> Self:
         """Connect. Raises ServiceError."""
-        with translated(self._settings):
-            self._producer = AIOKafkaProducer(
-                **client_arguments(self._settings, "sickbay-parked"), acks="all", enable_idempotence=True
-            )
-            try:
-                await self._producer.start()
-            except BaseException:
-                await let_go(self._producer)
-                raise
+        self._producer = await started_producer(self._settings, "sickbay-parked")
         return self
 
     async def __aexit__(

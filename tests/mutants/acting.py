@@ -110,6 +110,20 @@ RESPONDER_MUTANTS: Final = (
         (f"{MOVES}test_what_must_not_be_evicted_stays_and_its_owner_is_told",),
     ),
     Mutant(
+        "a hook may outlast the lease of its move",
+        "responders/moves/plan.py",
+        "min(policy.hook_timeout_ms, left_ms)",
+        "policy.hook_timeout_ms",
+        (f"{MOVES}test_a_move_ends_with_its_outcome_before_its_lease_does_whatever_the_policy_allows",),
+    ),
+    Mutant(
+        "a replacement is waited for when the lease is over",
+        "responders/moves/plan.py",
+        "waited_ms >= policy.replacement_timeout_ms or left_ms <= 0",
+        "waited_ms >= policy.replacement_timeout_ms",
+        (f"{MOVES}test_a_move_ends_with_its_outcome_before_its_lease_does_whatever_the_policy_allows",),
+    ),
+    Mutant(
         "a lease that passed on is acted on",
         "responders/moves/plan.py",
         "        or stands.token != lease.token\n",

@@ -151,9 +151,10 @@ class Hooks:
     """Hooks that are counted; ``fails`` names those that do not go well."""
 
     def __init__(self, *fails: str) -> None:
-        self.fails, self.called = fails, []
+        self.fails, self.called, self.timeouts_ms = fails, [], []
 
     async def call(self, *, hook, ip, namespace, pod, key, timeout_ms):  # noqa: ARG002 - the real ones need them
+        self.timeouts_ms.append(timeout_ms)
         name = getattr(hook, "path", "") or hook.argv[0]
         self.called.append((pod, name, key))
         return (name not in self.fails), "told"

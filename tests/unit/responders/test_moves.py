@@ -149,6 +149,24 @@ def test_a_replacement_that_is_not_ready_on_a_fit_device_is_a_failure_with_evide
     assert ("out of service" if unfit == "gpu-0" else "not ready") in bench.detail()
 
 
+def test_a_move_ends_with_its_outcome_before_its_lease_does_whatever_the_policy_allows():
+    """A lease that ends first would leave a move of which nobody says what came of it."""
+
+    async def scene(bench):
+        bench.world.add("work", "gpu-0", ability="checkpoint", **{"checkpoint-hook": "http:8080/save"})
+        bench.world.next_ready = False
+        bench.ends_ms = bench.times.now_ms() + LEASE_MS
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+
+    bench = moving(scene, hook_timeout_ms=10 * LEASE_MS, replacement_timeout_ms=10 * LEASE_MS)
+    (timeout_ms,) = bench.hooks.timeouts_ms
+    assert 0 < timeout_ms < LEASE_MS
+    (report,) = [fact for fact in bench.reports.facts.values() if fact.KIND == "move_reported"]
+    assert ("failed", True) == (report.outcome, report.observed_at_ms < bench.ends_ms)
+    assert "evicted, but not replaced" in report.detail
+
+
 @pytest.mark.parametrize("change", ["breaker", "held", "returning"])
 def test_under_an_open_breaker_a_held_episode_or_on_the_way_back_nothing_is_begun(change):
     async def scene(bench):

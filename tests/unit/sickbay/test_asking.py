@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import facts_of as f
 import pytest
@@ -82,16 +83,13 @@ def test_a_request_that_nobody_answers_is_told_after_a_while(ask, monkeypatch):
 
 def test_a_broker_that_does_not_acknowledge_is_not_waited_for_without_end(monkeypatch):
     class Producer:
-        async def start(self):
-            return
-
         async def send_and_wait(self, *_, **__):
             await asyncio.Event().wait()
 
         stop = send_and_wait
 
     monkeypatch.setenv("SICKBAY_KAFKA_BOOTSTRAP", "localhost:1")
-    monkeypatch.setattr(asking, "AIOKafkaProducer", lambda **_: Producer())
+    monkeypatch.setattr(asking, "started_producer", AsyncMock(return_value=Producer()))
     monkeypatch.setattr(asking, "_PATIENCE_S", 0.01)
     monkeypatch.setattr("sickbay.kafka._STOP_S", 0.01)
     with pytest.raises(ServiceError, match="cannot be used"):

@@ -79,7 +79,6 @@ def test_a_field_that_does_not_fit_is_refused_with_its_path_and_a_remedy(text, p
         ("unknown: {window_ms: 3600001}", ("unknown.window_ms (3600001)", "unknown.window_max_ms (3600000)")),
         ("quarantine: {min_hold_ms: 86400001}", ("quarantine.min_hold_ms", "quarantine.hold_max_ms")),
         ("quarantine: {lease_ms: 599999}", ("quarantine.min_hold_ms", "quarantine.lease_ms")),
-        ("moves: {lease_ms: 839999}", ("moves.hook_timeout_ms", "moves.lease_ms")),
         (
             "staged_return: {observation_ms: 7200001}",
             ("staged_return.observation_ms", "staged_return.observation_only_ms"),
