@@ -211,13 +211,11 @@ class Excluder:
         self._require_lead()
         reach("exclude.creating")
         self._created.append(now_ms)
-        if state == "repaired":
-            self._note_repair(wanted.name, now_ms)
         body = build(wanted, self._api_version, self._installation, self._policy.hash())
         code, answer = await self._send("POST", self._path, body)
         reach("exclude.created")
         if code == 409:  # made by a process before this one: the next look finds it
-            self._list_at_ms = 0
+            self._look_soon()
             return
         await self._written(action, code, answer, "create", state, now_ms)
 
@@ -227,13 +225,12 @@ class Excluder:
         assert found is not None
         self._require_lead()
         reach("exclude.updating")
-        if state == "repaired":
-            self._note_repair(wanted.name, now_ms)
         code, answer = await self._send(
             "PUT", f"{self._path}/{wanted.name}", rebuilt(wanted, found, self._api_version)
         )
-        if code in (404, 409):  # somebody wrote meanwhile: look again, and decide by what is there
-            self._list_at_ms = 0
+        if code in (404, 409):
+            # somebody wrote meanwhile, the eviction controller its status most likely: decide again by what is there
+            self._look_soon()
             return
         await self._written(action, code, answer, "update", state, now_ms)
 
@@ -243,6 +240,8 @@ class Excluder:
         """Take in what the API server made of a write: an acknowledgement that says something else is none."""
         wanted = action.wanted
         assert wanted is not None
+        if state == "repaired":
+            self._note_repair(wanted.name, now_ms)
         found = read(answer, self._installation) if code in (200, 201) else None
         if found is None or not is_right(found, wanted):
             told = (
@@ -259,10 +258,13 @@ class Excluder:
         self._found[found.name] = found
         self._stood.add(found.name)
         self._metrics.done(verb, state, (now_ms - wanted.at_ms) / 1000)
-        confirm_ms = self._policy.respond.exclusion.confirm_after_ms
-        self._list_at_ms = min(self._list_at_ms, self._times.monotonic_ms() + confirm_ms + _SECOND_MS)
+        self._look_soon(self._policy.respond.exclusion.confirm_after_ms)
         reach("exclude.written")
         await self._tell(action._replace(found=found), state, now_ms)
+
+    def _look_soon(self, after_ms: int = 0) -> None:
+        """List again after so long, and a second: whoever writes all the time costs one write a second at most."""
+        self._list_at_ms = min(self._list_at_ms, self._times.monotonic_ms() + after_ms + _SECOND_MS)
 
     async def _delete(self, action: Action, now_ms: int) -> None:
         found = action.found
@@ -280,7 +282,7 @@ class Excluder:
         reach("exclude.deleted")
         if code == 409:
             _log.info("%s was changed meanwhile, and is looked at again", found.name)
-            self._list_at_ms = 0
+            self._look_soon()
             return
         if code not in (200, 202, 404):
             self._metrics.done("delete", "refused")

@@ -110,6 +110,16 @@ RESPONDER_MUTANTS: Final = (
         (f"{MOVES}test_what_must_not_be_evicted_stays_and_its_owner_is_told",),
     ),
     Mutant(
+        "a write that another one overtakes counts as a repair",
+        "responders/exclusion/excluder.py",
+        '            self._look_soon()\n            return\n        await self._written(action, code, answer, "update"',
+        "            self._note_repair(wanted.name, now_ms)\n            return\n"
+        '        await self._written(action, code, answer, "update"',
+        (
+            f"{EXCLUSION}test_a_write_that_another_one_overtakes_is_tried_again_after_a_second_and_is_no_repair",
+        ),
+    ),
+    Mutant(
         "a hook may outlast the lease of its move",
         "responders/moves/plan.py",
         "min(policy.hook_timeout_ms, left_ms)",

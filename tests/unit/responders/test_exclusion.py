@@ -197,6 +197,21 @@ def test_what_somebody_changed_is_repaired_three_times_an_hour_and_then_left() -
     assert [("gpu-0", "NoSchedule")] == bench.rules
 
 
+def test_a_write_that_another_one_overtakes_is_tried_again_after_a_second_and_is_no_repair() -> None:
+    """The eviction controller writes the status of a rule right after it was made or changed."""
+    bench = Bench(view_of(quarantined()))
+    bench.look()
+    (name,) = bench.api.items
+    for _ in range(3):
+        bench.api.edit(name, effect="None")
+        bench.api.refuse = [409]
+        assert 1.0 == bench.look(31_000)
+        assert [("gpu-0", "None")] == bench.rules
+        bench.look(1_000)
+        assert [("gpu-0", "NoSchedule")] == bench.rules
+    assert (3, 0) == tuple(bench.reports.states().count(state) for state in ("repaired", "given_up"))
+
+
 def test_what_somebody_deleted_is_made_again_by_the_same_budget() -> None:
     bench = Bench(view_of(quarantined()))
     bench.look()
