@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import itertools
 import os
+import signal
 from dataclasses import dataclass
 
 import kafka_topics as administrator
@@ -23,6 +24,10 @@ from sickbay.operations.topics import apply_topics
 from sickbay.settings import KafkaSettings
 
 _numbers = itertools.count(1)
+
+# a shell has what it puts into the background ignore Ctrl-C, and processes inherit that; tests send it to those that they start
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # for the mutants: that a law fails is all they ask, and no smaller history of it
 settings.register_profile("unshrunk", derandomize=True, phases=(Phase.explicit, Phase.generate))

@@ -117,6 +117,13 @@ class Probed:
         over = ("Succeeded", "Failed")
         return next((each for each in bound if each["status"].get("phase") not in over), None)
 
+    def taken_back(self, path):
+        """Wait until the controller has taken the allocation of a claim back, while no verifier looks."""
+        end = time.monotonic() + WAIT_S
+        while self.allocated(path):
+            assert time.monotonic() < end, "its allocation was not taken back"
+            time.sleep(0.05)
+
     def allocated(self, path):
         results = self.api.get(path).get("status", {}).get("allocation", {}).get("devices", {}).get("results")
         return results and [(each["pool"], each["device"]) for each in results]
@@ -166,10 +173,12 @@ def test_a_probe_gets_exactly_the_tainted_device_on_its_node_and_passes(probed):
     probed.now_ms = lambda: real() + 60_000
     probed.until(lambda: [each["metadata"]["name"] for each in probed.api.items(JOBS)] == [name.replace("probe", "canary")] and len(probed.api.items(CLAIMS)) == 1, "the probe is still there")  # fmt: skip
     running = probed.until(probed.bound, "the canary was not bound")
-    assert probed.allocated(f"{CLAIMS}/{name.replace('probe', 'canary')}") == [(NODE, "gpu-1")]
-    # it ends while the process is away, and its allocation is taken back
+    claim = f"{CLAIMS}/{name.replace('probe', 'canary')}"
+    assert probed.allocated(claim) == [(NODE, "gpu-1")]
+    # it ends while the process is away
     probed.kubelet.run(running)
     probed.kubelet.finish(running)
+    probed.taken_back(claim)
     probed.until(lambda: len(probed.facts) == 2, "the canary was not reported")
     assert (probed.facts[1].passed, probed.facts[1].detail) == (True, "no other device fits its claim")
     probed.view.nodes.clear()
