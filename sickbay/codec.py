@@ -20,6 +20,7 @@ from sickbay.facts import Fact, Request
 #: ``(kind, from version)`` to a pure function that returns the payload of the next version.
 UPCASTERS: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {
     # version 2 added fields whose absence says what their defaults say
+    ("census_taken", 1): lambda payload: payload,
     ("claim_observed", 1): lambda payload: payload,
     ("claims_gate_requested", 1): lambda payload: payload,
     ("move_reported", 1): lambda payload: payload,

@@ -1,8 +1,9 @@
 """The breaker: so much turned adverse at once that the cause is the cluster's, or ours.
 
 One aggregate for the whole cluster, fed by each partition's census. It opens for a driver or for the cluster when more than
-max(floor, ratio) of the known devices turned adverse inside the window, and closes after a quiet time. Partitions hear of it as
-the fact ``breaker_state_changed``. Its counts are part of its state, so a restart does not forget a storm.
+max(floor, ratio) of the known devices turned adverse inside the window. It closes after a quiet time, and not while more than that
+many devices are still Unknown: closing would restrict them all at once. Partitions hear of it as the fact
+``breaker_state_changed``. Its counts are part of its state, so a restart does not forget a storm.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ class BreakerState(msgspec.Struct):
     #: ``node|device`` to (driver, when it last turned adverse, the node incident that explains it or ""); older than the
     #: window is dropped.
     adverse: dict[str, tuple[str, int, str]] = {}
+    #: Partition to driver to devices that would be restricted if no breaker were open. Each partition tells it anew when one
+    #: opens, so what is left here after one closed is never acted on.
+    waiting: dict[int, dict[str, int]] = {}
     #: Open scope to when it opened.
     open: dict[str, int] = {}
     #: Open scope to since when it is below its threshold.
@@ -50,6 +54,7 @@ def evolve(state: BreakerState, event: Fact | Decision) -> BreakerState:
                 known_ms = state.adverse.get(device, ("", -1, ""))[1]
                 if known_ms <= at_ms and not _is_forgotten(state, scope, at_ms):
                     state.adverse[device] = (scope, at_ms, incident)
+            state.waiting[event.partition] = event.waiting
             state.now_ms = max(state.now_ms, event.at_ms)
         case Tick():
             state.now_ms = max(state.now_ms, event.observed_at_ms)
@@ -69,7 +74,7 @@ def evolve(state: BreakerState, event: Fact | Decision) -> BreakerState:
     state.adverse = {device: seen for device, seen in state.adverse.items() if seen[1] > since_ms}
     for scope in state.open:
         adverse, threshold, _ = _count(state, scope)
-        if adverse > threshold:
+        if max(adverse, _total(state.waiting, scope)) > threshold:
             state.calm_since.pop(scope, None)
         else:
             state.calm_since.setdefault(scope, state.now_ms)
@@ -91,10 +96,20 @@ def _is_forgotten(state: BreakerState, driver: str, at_ms: int) -> bool:
     return at_ms <= max(state.forgotten.get(CLUSTER, -1), state.forgotten.get(f"driver:{driver}", -1))
 
 
+def _driver_of(scope: str) -> str | None:
+    """Return the driver that a scope is about, ``None`` for the cluster's."""
+    return None if scope == CLUSTER else scope.removeprefix("driver:")
+
+
+def _total(counts: dict[int, dict[str, int]], scope: str) -> int:
+    """Return the devices of a scope, of all partitions."""
+    driver = _driver_of(scope)
+    return sum(n for each in counts.values() for name, n in each.items() if driver in (None, name))
+
+
 def _count(state: BreakerState, scope: str) -> tuple[int, int, int]:
     """Return (adverse, threshold, known) of a scope."""
-    driver = None if scope == CLUSTER else scope.removeprefix("driver:")
-    known = sum(n for counts in state.known.values() for name, n in counts.items() if driver in (None, name))
+    driver, known = _driver_of(scope), _total(state.known, scope)
     alone = explained = 0
     nodes = set()
     for device, (name, _, incident) in state.adverse.items():

@@ -33,7 +33,7 @@ from sickbay.facts import (
 )
 from sickbay.policy import Policy, policy_from_document
 from sickbay.topics import RECORD_BYTES_MAX
-from streams.custody.aggregate import CUSTODY, NodeState, initial, replay
+from streams.custody.aggregate import CUSTODY, NodeState, initial, replay, restrictable
 from streams.custody.signals import Source, source_of
 from streams.custody.state import NEVER
 from streams.ledger import aggregate as ledger
@@ -83,6 +83,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     ticked_ms: int
     #: In the order in which they turned: a census tells them so.
     adverse: tuple[tuple[str, tuple[str, int, str]], ...]
+    waiting: dict[str, int] | None
 
 
 def read_policies(header: Header) -> dict[str, Policy]:
@@ -113,6 +114,10 @@ class Partition:
         self._reported: dict[str, int] = {}
         #: Device to (driver, when it turned, the incident that explains it).
         self._adverse: dict[str, tuple[str, int, str]] = {}
+        #: What the newest census since the newest word of a breaker said of the devices that wait for it.
+        self._waiting: dict[str, int] | None = None
+        #: Whether that may have changed.
+        self._stirred = True
         #: Scope of a breaker to the newest word on it: the same word again, late, changes nothing.
         self._heard: dict[str, tuple[int, bool]] = {}
         #: Time of the newest tick.
@@ -176,6 +181,8 @@ class Partition:
             if isinstance(event, CensusTaken):
                 if event.partition == self.number:  # the breaker's home hears those of the others too
                     self._reported = dict(event.known)
+                    if self._breakers:
+                        self._waiting = dict(event.waiting)
                     for _, device, _, _ in event.adverse:
                         self._adverse.pop(device, None)
             elif event.node in self.nodes:
@@ -213,6 +220,7 @@ class Partition:
                 word = (fact.observed_at_ms, fact.open)
                 if self._heard.get(fact.scope, (0, False)) <= word:
                     self._heard[fact.scope] = word
+                    self._waiting = None
                     if fact.open:
                         self._breakers[fact.scope] = fact.observed_at_ms
                     else:
@@ -251,6 +259,7 @@ class Partition:
 
     def _note(self, name: str, state: NodeState) -> None:
         self.touched.add(name)
+        self._stirred = True
         due_ms = self._due_ms(name)
         if due_ms < NEVER and self._noted_ms.get(name) != due_ms:
             self._noted_ms[name] = due_ms
@@ -289,6 +298,7 @@ class Partition:
             reported=dict(sorted(self._reported.items())),
             ticked_ms=self._ticked_ms,
             adverse=tuple(self._adverse.items()),
+            waiting=self._waiting,
         )
 
     @classmethod
@@ -302,6 +312,7 @@ class Partition:
         partition._breakers, partition._heard = dict(header.breakers), dict(header.heard)
         partition._gates, partition._gaps = dict(header.gates), dict(header.gaps)
         partition._reported, partition._adverse = dict(header.reported), dict(header.adverse)
+        partition._waiting = header.waiting
         partition._ticked_ms = header.ticked_ms
         for name, state in nodes.items():
             partition.nodes[name] = state
@@ -324,7 +335,8 @@ class Partition:
             abs(count - self._reported.get(scope, 0)) * 100 > _CENSUS_DRIFT_PERCENT * max(count, 1)
             for scope, count in self._known.items()
         )
-        if not self._adverse and not drifted:
+        waiting = self._count_waiting()
+        if not self._adverse and not drifted and (not self._breakers or waiting == self._waiting):
             return None
         adverse: list[tuple[str, str, int, str]] = []
         left = _CENSUS_BYTES
@@ -336,10 +348,25 @@ class Partition:
         for _, device, _, _ in adverse:
             del self._adverse[device]
         self._reported = dict(self._known)
+        if self._breakers:
+            self._waiting = waiting
         return CensusTaken(
             node="",
             at_ms=at_ms,
             partition=self.number,
             known=dict(sorted(self._known.items())),
             adverse=tuple(adverse),
+            waiting=waiting,
         )
+
+    def _count_waiting(self) -> dict[str, int]:
+        """Return by driver the devices that only an open breaker keeps from being restricted; nothing while none is open."""
+        if not self._breakers:
+            return {}
+        if self._waiting is not None and not self._stirred:
+            return self._waiting
+        self._stirred = False
+        counts: Counter[str] = Counter()
+        for state in self.nodes.values():
+            counts.update(restrictable(state))
+        return dict(sorted(counts.items()))

@@ -23,7 +23,7 @@ from streams.live import Live
 from streams.partition import Header, Partition, read_policies
 
 #: Raised when the shape of the pieces changes.
-SNAPSHOT_VERSION: Final = 3
+SNAPSHOT_VERSION: Final = 4
 #: What makes a state of one build unreadable for another.
 FOLD_VERSION: Final = f"{SNAPSHOT_VERSION}.{custody.FOLD_VERSION}.{ledger.FOLD_VERSION}"
 

@@ -202,15 +202,19 @@ class NodeIncidentClosed(Decision, frozen=True, kw_only=True):
 
 
 class CensusTaken(Decision, frozen=True, kw_only=True):
-    """What one partition tells the breaker: how many devices it knows, and which turned adverse since the last census."""
+    """What one partition tells the breaker: its known devices, which turned adverse since the last census, which wait for it."""
 
     KIND: ClassVar[str] = "census_taken"
+    SCHEMA_VERSION: ClassVar[int] = 2
 
     partition: int
     #: Driver or resource name to the number of devices known.
     known: dict[str, int]
     #: ``(driver or resource name, node|device, at_ms, id of the node incident that explains it or "")``.
     adverse: tuple[tuple[str, str, int, str], ...] = ()
+    #: While a breaker is open: driver or resource name to the devices that it alone keeps from being restricted, now or when
+    #: their window ends.
+    waiting: dict[str, int] = {}
 
     @property
     def subject(self) -> str:

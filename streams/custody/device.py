@@ -214,17 +214,23 @@ def due_ms(context: Context, unit: Unit) -> int:
             else context.policy.unknown.settle_ms
         )
         due = context.sighted(unit.known_at_ms + wait)
-    if (
+    if may_restrict(context, unit) and not context.breaker_open(unit.scope):
+        assert unit.run_since_ms is not None
+        assert unit.window_ms is not None
+        due = min(due, context.sighted(unit.run_since_ms + unit.window_ms))
+    return due
+
+
+def may_restrict(context: Context, unit: Unit) -> bool:
+    """Whether the end of its Unknown window restricts the device, unless a breaker is open."""
+    return (
         unit.phase == "suspect"
         and unit.run_since_ms is not None
         and unit.window_ms is not None
         and unit.verdict != NONE
         and (unit.cause != "unmonitored" or context.policy.unknown.restrict_unmonitored)
-        and not context.breaker_open(unit.scope)
         and silence_counts(context, unit)
-    ):
-        due = min(due, context.sighted(unit.run_since_ms + unit.window_ms))
-    return due
+    )
 
 
 def _episode_due_ms(context: Context, unit: Unit, episode: Episode) -> int:

@@ -416,10 +416,31 @@ MUTANTS: Final = (
         (f"{UNIT}breaker.py::test_a_second_wave_starts_the_quiet_time_anew",),
     ),
     Mutant(
+        "a breaker closes on a fleet that is unknown",
+        "streams/breaker.py",
+        "        if max(adverse, _total(state.waiting, scope)) > threshold:",
+        "        if adverse > threshold:",
+        (f"{UNIT}breaker.py::test_it_stays_open_while_more_than_the_threshold_wait_for_it",),
+    ),
+    Mutant(
+        "what waited in an earlier storm is not told anew",
+        "streams/partition.py",
+        "                    self._waiting = None\n",
+        "",
+        (f"{UNIT}partition.py::test_a_node_without_waiting_devices_tells_so_once_when_a_breaker_opens",),
+    ),
+    Mutant(
+        "a census that did not change is not looked at again when devices did",
+        "streams/partition.py",
+        "        self._stirred = True\n        due_ms",
+        "        due_ms",
+        (f"{UNIT}partition.py::test_while_a_breaker_is_open_a_census_counts_what_waits_for_it",),
+    ),
+    Mutant(
         "an open breaker restricts the unknown",
         "streams/custody/device.py",
-        "        and not context.breaker_open(unit.scope)\n",
-        "",
+        "    if may_restrict(context, unit) and not context.breaker_open(unit.scope):",
+        "    if may_restrict(context, unit):",
         (f"{UNIT}unknown.py::test_an_open_breaker_holds_the_restriction_back_until_it_closes",),
     ),
     Mutant(

@@ -53,6 +53,7 @@ def histories(draw):
                 partition=draw(st.integers(0, 1)),
                 known={name: draw(st.integers(0, 60)) for name in DRIVERS},
                 adverse=tuple((name, f"n{n}|{name}-{d}", at_ms, by) for name, n, d, by in adverse),
+                waiting={name: draw(st.sampled_from([0, 0, 2, 30])) for name in DRIVERS},
             )
         )
     return events
@@ -65,6 +66,27 @@ def walk(events):
         state, decided = BREAKER.step(state, (event,))
         log.append((event, decided))
     return state, log
+
+
+def waiting_now(log, scope):
+    """Count again, naively: the newest word of each partition on the devices that wait for the breaker."""
+    newest = {event.partition: event.waiting for event, _ in log if isinstance(event, CensusTaken)}
+    return sum(
+        count
+        for counts in newest.values()
+        for name, count in counts.items()
+        if scope in (CLUSTER, f"driver:{name}")
+    )
+
+
+def threshold_now(state, scope):
+    known = sum(
+        count
+        for counts in state.known.values()
+        for name, count in counts.items()
+        if scope in (CLUSTER, f"driver:{name}")
+    )
+    return max(3, -(-known // 10))
 
 
 def adverse_now(log, at_ms, scope):
@@ -98,14 +120,8 @@ def test_a_breaker_opens_exactly_when_the_count_exceeds_the_threshold(events):
             assert opened.adverse > opened.threshold >= 3
             assert opened.threshold * 10 >= opened.known
     for scope in SCOPES:
-        known = sum(
-            count
-            for counts in state.known.values()
-            for name, count in counts.items()
-            if scope in (CLUSTER, f"driver:{name}")
-        )
         if scope not in state.open:
-            assert adverse_now(log, state.now_ms, scope) <= max(3, -(-known // 10))
+            assert adverse_now(log, state.now_ms, scope) <= threshold_now(state, scope)
 
 
 @given(histories())
@@ -136,8 +152,12 @@ def test_a_restart_at_any_point_decides_the_same(events, data):
 @given(histories())
 @_settings
 def test_opened_and_closed_take_turns_and_everything_closes_in_the_end(events):
-    """A scope is opened once until it is closed, not before its quiet time unless a person says so, and silence closes all."""
+    """A scope is opened once until it is closed, not before its quiet time unless a person says so; what is known again and quiet closes."""
     state, log = walk(events)
+    for number, known in list(state.known.items()):
+        told = CensusTaken(node="", at_ms=state.now_ms, partition=number, known=known)
+        state, decided = BREAKER.step(state, (told,))
+        log.append((told, decided))
     end_ms = state.now_ms + WINDOW_MS
     for at_ms in (end_ms, end_ms + QUIET_MS):
         state, decided = BREAKER.step(state, (tick(at_ms),))
@@ -154,6 +174,28 @@ def test_opened_and_closed_take_turns_and_everything_closes_in_the_end(events):
                 assert by_hand or decision.at_ms - decision.opened_at_ms >= QUIET_MS
 
     assert ({}, {}, {}) == (opened, state.open, state.adverse)
+
+
+@given(histories())
+@_settings
+def test_time_alone_never_closes_a_breaker_for_which_more_than_the_threshold_wait(events):
+    """Nor any scope before a whole quiet time in which no more than that waited; a person may close it at any time."""
+    state, log = walk(events)
+    calm_ms = dict.fromkeys(SCOPES)
+    at, seen = BreakerState(), []
+    for event, decided in log:
+        at = BREAKER.fold(at, [event])
+        seen.append((event, decided))
+        for scope in SCOPES:
+            if waiting_now(seen, scope) > threshold_now(at, scope):
+                calm_ms[scope] = None
+            elif calm_ms[scope] is None:
+                calm_ms[scope] = at.now_ms
+        for closed in (d for d in decided if isinstance(d, BreakerClosed) and d.clause == "breaker.quiet_ms"):
+            assert calm_ms[closed.scope] is not None
+            assert closed.at_ms - calm_ms[closed.scope] >= QUIET_MS
+        at = BREAKER.fold(at, decided)
+    assert state == at
 
 
 @given(histories(), st.data())

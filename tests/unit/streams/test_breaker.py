@@ -19,10 +19,11 @@ def turned(number, at_ms=T0, *, node=None, incident="", driver=DRIVER):
     return driver, f"{node or f'node-{number}'}|dra:{driver}/p/gpu-{number}", at_ms, incident
 
 
-def census(known, adverse=(), *, at_ms=T0, partition=0, driver=DRIVER):
+def census(known, adverse=(), *, at_ms=T0, partition=0, driver=DRIVER, waiting=0):
     return CensusTaken(
-        node="", at_ms=at_ms, partition=partition, known={driver: known}, adverse=tuple(adverse)
-    )
+        node="", at_ms=at_ms, partition=partition, known={driver: known}, adverse=tuple(adverse),
+        waiting={driver: waiting},
+    )  # fmt: skip
 
 
 class Breaker:
@@ -171,6 +172,46 @@ def test_it_closes_after_the_quiet_time_below_the_threshold():
     ]  # fmt: skip
     assert {T0} == {d.opened_at_ms for d in closed if d.KIND == "breaker_closed"}
     assert ({}, {}) == (breaker.state.open, breaker.state.calm_since)
+
+
+@pytest.mark.parametrize(("waiting", "closes"), [(3, True), (4, False)])
+def test_it_stays_open_while_more_than_the_threshold_wait_for_it(waiting, closes):
+    """Hours of quiet change nothing: closing would restrict them all at once."""
+    breaker = storm(5)
+    breaker.step(census(20, at_ms=T0 + SECOND, waiting=waiting))
+    breaker.step(tick(T0 + WINDOW_MS))
+    breaker.step(tick(T0 + 20 * HOUR))
+
+    assert closes == (not breaker.state.open)
+
+
+def test_the_quiet_time_begins_when_no_more_than_the_threshold_wait():
+    """Of all partitions together."""
+    breaker = storm(5)
+    breaker.step(census(0, waiting=2, partition=0), census(20, waiting=2, partition=1))
+    breaker.step(tick(T0 + HOUR))
+    breaker.step(census(20, at_ms=T0 + HOUR + SECOND, waiting=1, partition=1))
+
+    assert () == breaker.step(tick(T0 + HOUR + SECOND + QUIET_MS - 1))
+    assert 4 == len(breaker.step(tick(T0 + HOUR + SECOND + QUIET_MS)))
+
+
+def test_what_waits_of_another_driver_keeps_only_the_clusters_open():
+    breaker = storm(5)
+    breaker.step(census(20, at_ms=T0 + SECOND, waiting=9, driver="nic", partition=1))
+    breaker.step(tick(T0 + WINDOW_MS), tick(T0 + WINDOW_MS + QUIET_MS))
+    breaker.step(tick(T0 + HOUR))
+
+    assert {CLUSTER} == set(breaker.state.open)
+
+
+def test_a_person_closes_it_whatever_waits():
+    breaker = storm(5)
+    breaker.step(census(20, at_ms=T0 + SECOND, waiting=9))
+    breaker.step(reset(T0 + MINUTE, CLUSTER), reset(T0 + MINUTE))
+    breaker.step(tick(T0 + HOUR))
+
+    assert [] == list(breaker.state.open)
 
 
 def test_a_second_wave_starts_the_quiet_time_anew():

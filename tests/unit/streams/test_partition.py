@@ -226,6 +226,97 @@ def test_what_an_incident_explains_afterwards_is_named_again_with_it():
     assert {incident} == {by for _, _, _, by in made.census(T0 + 2 * MINUTE).adverse}
 
 
+def unknown(name, count, rv=2, at_ms=T0 + 1):
+    """Facts that leave devices of a node Unknown after they were Healthy."""
+    return [
+        on(name, word(plugin(n), health, at, version))
+        for health, at, version in (("Healthy", T0, 1), ("Unknown", at_ms, rv))
+        for n in range(count)
+    ]
+
+
+def stormed():
+    """A partition of two nodes with two Unknown devices each, whose driver's breaker has just opened, and what it was told."""
+    made = Partition(3)
+    log = walk(made, [policy_changed(T0 - HOUR, POLICY, partition=3), *unknown("a", 2), *unknown("b", 2)])
+    log.append(made.census(T0 + 2))
+    return made, log + walk(made, [breaker(T0 + 3, f"driver:{RESOURCE}", is_open=True)])
+
+
+def test_while_a_breaker_is_open_a_census_counts_what_waits_for_it():
+    """Told once at its opening and then when it changes: devices that are Unknown, until they are known again."""
+    made, _ = stormed()
+
+    assert {RESOURCE: 4} == made.census(T0 + 4).waiting
+    assert made.census(T0 + 5) is None
+
+    made.step(tick(T0 + HOUR))
+
+    assert made.census(T0 + HOUR) is None
+
+    made.step(on("a", word(plugin(0), "Healthy", T0 + HOUR, 3)))
+    made.step(tick(T0 + 2 * HOUR))
+
+    assert {RESOURCE: 3} == made.census(T0 + 2 * HOUR).waiting
+
+
+def test_a_node_without_waiting_devices_tells_so_once_when_a_breaker_opens():
+    """What it said of an earlier storm must not keep the next one open."""
+    made = partition()
+    made.step(on("a", word(CARD, "Healthy", T0, 1)))
+    made.census(T0)
+    made.step(breaker(T0 + 1, "cluster", is_open=True))
+
+    assert {} == made.census(T0 + 2).waiting
+    assert made.census(T0 + 3) is None
+
+    made.step(breaker(T0 + 4, "cluster", is_open=False))
+
+    assert made.census(T0 + 5) is None
+
+    made.step(breaker(T0 + 6, "cluster", is_open=True))
+
+    assert made.census(T0 + 7) is not None
+
+
+def test_what_is_restricted_faulty_unmonitored_or_of_a_lost_node_does_not_wait():
+    """Closing the breaker changes nothing for it."""
+    made = partition()
+    for fact in (*unknown("restricted", 1), *unknown("faulty", 1), *unknown("lost", 1)):
+        made.step(fact)
+    made.step(tick(T0 + 2 * WINDOW_MS))
+    at_ms = T0 + 2 * WINDOW_MS
+    made.step(breaker(at_ms, "cluster", is_open=True))
+    made.step(on("faulty", word(plugin(1), "Unhealthy", at_ms, 3)))
+    made.step(on("lost", word(plugin(1), "Healthy", at_ms, 3)))
+    made.step(on("lost", word(plugin(1), "Unknown", at_ms + 1, 4)))
+    made.step(on("silent", published(0, at_ms, 1, taints=[UNMONITORED])))
+
+    assert {RESOURCE: 1} == made.census(at_ms + 2).waiting
+
+    made.step(on("lost", lapsed(at_ms + MINUTE, 1, at_ms)))
+
+    assert {} == made.census(at_ms + MINUTE).waiting
+
+
+def test_a_restart_does_not_forget_what_was_told_of_the_waiting():
+    live, log = stormed()
+    replayed = Partition(3)
+    for event in log:
+        replayed.replay(event)
+    taken = live.census(T0 + 4)
+    assert taken == replayed.census(T0 + 4)
+
+    again = Partition(3)
+    for event in (*log, taken):
+        again.replay(event)
+    restored = Partition.restored(3, live.header(), live.nodes, live.ledgers)
+
+    assert again.census(T0 + 5) is None
+    assert restored.census(T0 + 5) is None
+    assert again.header() == live.header()
+
+
 def history():
     """Two nodes, a late fact, ticks, a gap, a breaker, a policy."""
     other = msgspec.structs.replace(

@@ -24,7 +24,15 @@ from live_feed import (
 from sickbay.cloudevents import Message, header, single
 from sickbay.codec import encode, wrap_decision, wrap_fact
 from sickbay.deadletters import RETRIED, read_letter
-from sickbay.decisions import BreakerClosed, BreakerOpened, CensusTaken, QuarantineOpened
+from sickbay.decisions import (
+    BreakerClosed,
+    BreakerOpened,
+    CensusTaken,
+    DeviceCleared,
+    DeviceRestricted,
+    DeviceSuspected,
+    QuarantineOpened,
+)
 from sickbay.envelope import partition_of
 from sickbay.errors import CodecError, ServiceError
 from sickbay.facts import BreakerStateChanged
@@ -489,7 +497,7 @@ STORM = policy_from_yaml(
 )
 
 
-def storm(driver, at_ms, through=None):
+def storm(driver, at_ms, through=None, health="Unhealthy"):
     """Four devices each on twelve nodes, on every partition, healthy and then adverse."""
     through = through or all_of
     names = [f"n{i}" for i in range(12)]
@@ -498,7 +506,7 @@ def storm(driver, at_ms, through=None):
     everybody(driver, at_ms + 10_000)
     through(driver)
     for name in names:
-        feed(driver, [on(name, f.word(f.plugin(0), "Unhealthy", at_ms + 60_000, 90))])
+        feed(driver, [on(name, f.word(f.plugin(0), health, at_ms + 60_000, 90))])
     everybody(driver, at_ms + 70_000)
     through(driver)
     everybody(driver, at_ms + 80_000)
@@ -520,6 +528,32 @@ def test_the_breaker_hears_every_partition_and_every_partition_hears_the_breaker
     all_of(driver)
     assert any(isinstance(d, BreakerClosed) for d in decisions(driver, home_of(TOTAL)))
     assert not snapshot_of(driver, 0).partition.header().breakers
+
+
+def test_a_fleet_that_stays_unknown_is_not_restricted_when_the_storm_is_long_over():
+    """The breaker waits until the fleet is known again, through a restart too; only then its quiet time runs."""
+    driver = Driver(TOTAL)
+    begin(driver, STORM, T0)
+    storm(driver, T0, health="Unknown")
+    for hours in (1, 2, 3):
+        everybody(driver, T0 + hours * f.HOUR)
+        all_of(driver)
+        driver.start()
+    for index in range(12):
+        feed(driver, [on(f"n{index}", f.word(f.plugin(0), "Healthy", T0 + 3 * f.HOUR + 1, 91))])
+    everybody(driver, T0 + 4 * f.HOUR)
+    all_of(driver)
+    said = [d for number in range(TOTAL) for d in decisions(driver, number)]
+    assert not any(isinstance(d, BreakerClosed) for d in said)
+
+    # the second tick is that at which the homes of all partitions have been heard
+    for at_ms in (10_000, 20_000, 100_000):
+        everybody(driver, T0 + 4 * f.HOUR + at_ms)
+        all_of(driver)
+    said = [d for number in range(TOTAL) for d in decisions(driver, number)]
+    assert {d.scope for d in said if isinstance(d, BreakerClosed)} == {"cluster", "driver:nvidia.com/gpu"}
+    assert 12 == sum(isinstance(d, DeviceSuspected) for d in said) == sum(isinstance(d, DeviceCleared) for d in said)  # fmt: skip
+    assert not any(isinstance(d, DeviceRestricted) for d in said)
 
 
 @pytest.mark.parametrize("effects", [1, 5, 20, 50, 100, 150])
