@@ -24,6 +24,7 @@ UPCASTERS: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]
     ("claim_observed", 1): lambda payload: payload,
     ("claims_gate_requested", 1): lambda payload: payload,
     ("move_reported", 1): lambda payload: payload,
+    ("move_step_reported", 1): lambda payload: payload,
     ("pod_observed", 1): lambda payload: payload,
 }
 

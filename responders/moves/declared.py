@@ -56,6 +56,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     stop: Hook | None = None
     checkpoint: Hook | None = None
+    resume: Hook | None = None
     #: ``key: what is wrong``.
     errors: tuple[str, ...] = ()
 
@@ -78,6 +79,7 @@ def read_declared(metadata: Mapping[str, Any]) -> Declared:
         group="" if topology == "shardable" else group,
         stop=_hook(annotations, f"{DOMAIN}stop-hook", errors),
         checkpoint=_hook(annotations, f"{DOMAIN}checkpoint-hook", errors),
+        resume=_hook(annotations, f"{DOMAIN}resume-hook", errors),
         errors=tuple(errors),
     )
 

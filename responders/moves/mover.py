@@ -22,6 +22,7 @@ from responders.moves.plan import (
     Evict,
     Progress,
     ReportStep,
+    Resume,
     Seen,
     Step,
     Stop,
@@ -160,14 +161,15 @@ class Mover:
         done = self._progress[lease.key]
         move = lease.move
         stands = self._stands(lease)
-        if stands is None or stands.token != move.token:
+        # of a move that was taken back, what was stopped is resumed
+        if (stands is None and not done.asked) or (stands is not None and stands.token != move.token):
             return Stop()
         if not done.recalled:
             # a process before this one may have begun, and been killed after the eviction
             kept = await self._cluster.event(move.namespace, owners.begun_name(move))
             begun_before = None if kept is None else owners.read_begun(kept)
             if begun_before is not None and move.pod_uid in {member.uid for member in begun_before.members}:
-                done.begun = begun_before
+                done.begun, done.inherited = begun_before, True
                 self._reserve(done, {member.uid for member in begun_before.members})
             done.recalled = True
         pods = await self._cluster.pods(move.namespace)
@@ -285,22 +287,19 @@ class Mover:
             case Begin(members, group):
                 return await self._begin(lease, done, members, group)
             case CallHook(kind, pod, hook, timeout_ms):
-                self._require_lead()
-                reach("move.hook")
-                ok, told = await self._hooks.call(
-                    hook=hook,
-                    ip=pod.ip,
-                    namespace=pod.namespace,
-                    pod=pod.name,
-                    key=move.move_id,
-                    timeout_ms=timeout_ms,
-                )
-                reach("move.hooked")
-                self._metrics.done(f"{kind}_hook", "done" if ok else "failed")
+                done.asked.add(pod.uid)
+                ok, told = await self._call(lease, kind, pod, hook, timeout_ms)
                 if ok:
                     done.called.add((kind, pod.uid))
                 else:
                     done.failure = f"the {kind} hook of {pod.place} failed: {told}"
+            case Resume(pod, hook, timeout_ms, why):
+                # whatever changes from here on, the move goes no further
+                done.failure = done.failure or why
+                ok, told = await self._call(lease, "resume", pod, hook, timeout_ms)
+                done.resumed[pod.uid] = pod.name if ok else f"{pod.name} not: {told}"
+                if not ok:
+                    done.failure += f"; the resume hook of {pod.place} failed: {told}"
             case Evict(pod):
                 return await self._evict(lease, done, pod)
             case TellFailure(detail):
@@ -317,6 +316,29 @@ class Mover:
             case End(outcome, detail):
                 await self._end(lease, done, outcome, detail)
         return 0.0
+
+    async def _call(
+        self,
+        lease: Leased,
+        kind: Literal["stop", "checkpoint", "resume"],
+        pod: Pod,
+        hook: Hook,
+        timeout_ms: int,
+    ) -> tuple[bool, str]:
+        """Call a hook and return whether it went well, and what it said."""
+        self._require_lead()
+        reach("move.hook")
+        ok, told = await self._hooks.call(
+            hook=hook,
+            ip=pod.ip,
+            namespace=pod.namespace,
+            pod=pod.name,
+            key=lease.move.move_id,
+            timeout_ms=timeout_ms,
+        )
+        reach("move.hooked")
+        self._metrics.done(f"{kind}_hook", "done" if ok else "failed")
+        return ok, told
 
     async def _begin(self, lease: Leased, done: Progress, members: tuple[Member, ...], group: str) -> float:
         move, uids = lease.move, {member.uid for member in members}

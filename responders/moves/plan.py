@@ -2,7 +2,7 @@
 
 The order is fixed: stop hooks, checkpoint hooks, evictions, replacements. Nothing is begun that the lease does not cover, and
 nothing at all is done once it ran out or passed on (fencing). Nothing is evicted whose hook failed, that nobody would replace, or
-whose disruption budget forbids it. A step may be asked for again after a crash; whoever carries it out bears that: hooks by the key
+whose disruption budget forbids it; what was stopped and stays is resumed. A step may be asked for again after a crash; whoever carries it out bears that: hooks by the key
 of the move, evictions by preconditions, reports and events by derived ids.
 """
 
@@ -20,7 +20,7 @@ from responders.view import Move
 from sickbay.policy import MovePolicy
 
 HookKind: TypeAlias = Literal["stop", "checkpoint"]
-StepName: TypeAlias = Literal["owner_told", "stopped", "checkpointed", "evicted", "replaced"]
+StepName: TypeAlias = Literal["owner_told", "stopped", "checkpointed", "evicted", "replaced", "resumed"]
 #: No step is begun in the last part of a lease: a request that is under way must end before another mover may act.
 _MARGIN_MS: Final = 30_000
 #: Pods that move together at most.
@@ -49,6 +49,11 @@ class Progress(msgspec.Struct, kw_only=True):
     recalled: bool = False
     #: (hook, Pod uid).
     called: set[tuple[HookKind, str]] = set()
+    #: Pods of which a hook was called, however it went, and whether an earlier process may have called any.
+    asked: set[str] = set()
+    inherited: bool = False
+    #: Pod uid to its name and what came of its resume hook.
+    resumed: dict[str, str] = {}
     reported: set[StepName] = set()
     #: What went wrong; the owner is told before it is reported.
     failure: str = ""
@@ -106,6 +111,16 @@ class CallHook(msgspec.Struct, frozen=True):
     timeout_ms: int
 
 
+class Resume(msgspec.Struct, frozen=True):
+    """Call the resume hook of a Pod that stays: the move has failed, or was taken back."""
+
+    pod: Pod
+    hook: Hook
+    timeout_ms: int
+    #: Why the Pod stays.
+    why: str
+
+
 class Evict(msgspec.Struct, frozen=True):
     """Evict a Pod as it was seen."""
 
@@ -142,29 +157,31 @@ class Stop(msgspec.Struct, frozen=True):
     """Do nothing more: the lease is not ours any more."""
 
 
-Step: TypeAlias = Begin | CallHook | Evict | TellFailure | ReportStep | End | Wait | Stop
+Step: TypeAlias = Begin | CallHook | Resume | Evict | TellFailure | ReportStep | End | Wait | Stop
 _NOTHING_DONE: Final = "nothing was done"
 
 
 def next_step(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
     """Return what to do next for one lease."""
     lease, stands = seen.lease, seen.stands
-    if (
-        done.ended
-        or stands is None
-        or stands.token != lease.token
-        or seen.now_ms >= min(lease.expires_at_ms, stands.expires_at_ms)
-    ):
+    if done.ended or seen.now_ms >= lease.expires_at_ms:
+        return Stop()
+    if stands is None:
+        return _resuming(seen, done, policy, "custody took the move back") or Stop()
+    if stands.token != lease.token or seen.now_ms >= stands.expires_at_ms:
         return Stop()
     left_ms = lease.expires_at_ms - margin_ms(policy) - seen.now_ms
     if done.failure:
-        return _failing(done.failure, done)
-    if done.begun is None:
-        return _before(seen, done, left_ms)
-    here = _here(seen, done.begun)
-    if here:
-        return _until_evicted(seen, done, policy, left_ms, here)
-    return _after(seen, done, policy, left_ms)
+        step = _failing(done.failure, done)
+    elif done.begun is None:
+        step = _before(seen, done, left_ms)
+    elif here := _here(seen, done.begun):
+        step = _until_evicted(seen, done, policy, left_ms, here)
+    else:
+        step = _after(seen, done, policy, left_ms)
+    if isinstance(step, TellFailure):
+        return _resuming(seen, done, policy, step.detail) or TellFailure(step.detail + _stopped(seen, done))
+    return step
 
 
 def _here(seen: Seen, begun: Begun) -> list[Pod]:
@@ -241,14 +258,21 @@ def _immovable(pod: Pod, seen: Seen, moving: list[Pod]) -> str:
         return f"{pod.place} declares neither checkpoint nor restartable (sickbay.dev/ability)"
     if declared.ability == "checkpoint" and declared.checkpoint is None:
         return f"{pod.place} declares checkpoint and no sickbay.dev/checkpoint-hook"
-    for hook in (declared.stop, declared.checkpoint):
+    if why := _unreachable(pod):
+        return why
+    others = set(seen.shared_with.get(pod.uid, ())) - {each.uid for each in moving}
+    if others:
+        return f"{pod.place} shares a claim on the device with {len(others)} Pods that do not move, so another would get it again"
+    return ""
+
+
+def _unreachable(pod: Pod) -> str:
+    """Return why a hook of a Pod must not be called, "" if all may."""
+    for hook in (pod.declared.stop, pod.declared.checkpoint, pod.declared.resume):
         if isinstance(hook, ExecHook) and hook.container not in pod.containers:
             return f"{pod.place} has no container {hook.container!a}, which a hook of it names"
         if hook is not None and not isinstance(hook, ExecHook) and pod.host_network:
             return f"{pod.place} is on its node's network, where an http hook would reach the node; use an exec hook"
-    others = set(seen.shared_with.get(pod.uid, ())) - {each.uid for each in moving}
-    if others:
-        return f"{pod.place} shares a claim on the device with {len(others)} Pods that do not move, so another would get it again"
     return ""
 
 
@@ -288,7 +312,45 @@ def _immovable_now(pod: Pod) -> str:
         return f"{pod.place} does not declare any more that it may be moved"
     if declared.ability == "checkpoint" and declared.checkpoint is None:
         return f"{pod.place} declares no sickbay.dev/checkpoint-hook any more"
-    return ""
+    return _unreachable(pod)
+
+
+# --- what stays ---------------------------------------------------------------------------------------------------------
+
+
+def _stayed(seen: Seen, done: Progress) -> list[tuple[Pod, Hook]]:
+    """Return the Pods that stay although their hooks were called, or may have been, with the resume hooks that were not called."""
+    if done.begun is None:
+        return []
+    return [
+        (pod, pod.declared.resume)
+        for pod in _here(seen, done.begun)
+        if pod.declared.resume is not None
+        and pod.uid not in done.resumed
+        and (done.inherited or pod.uid in done.asked)
+        and not _unreachable(pod)
+    ]
+
+
+def _resuming(seen: Seen, done: Progress, policy: MovePolicy, why: str) -> Resume | ReportStep | None:
+    """Return the next step of letting what stays go on with its work, ``None`` when that is done or no time is left for it.
+
+    The lease covers this too: the next mover may stop the same Pod again.
+    """
+    until_ms = seen.lease.expires_at_ms - margin_ms(policy) // 3 - seen.now_ms
+    stayed = _stayed(seen, done)
+    if stayed and until_ms > 0:
+        pod, hook = stayed[0]
+        return Resume(pod, hook, min(policy.hook_timeout_ms, max(1, until_ms // len(stayed))), why)
+    if done.resumed and "resumed" not in done.reported:
+        return ReportStep("resumed", ", ".join(done.resumed.values())[:300])
+    return None
+
+
+def _stopped(seen: Seen, done: Progress) -> str:
+    """Return the words on what stays stopped, "" when nothing does."""
+    stayed = _stayed(seen, done)
+    return f"; no time was left to resume {_names(pod for pod, _ in stayed)}" if stayed else ""
 
 
 # --- after it -----------------------------------------------------------------------------------------------------------

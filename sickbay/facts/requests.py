@@ -87,10 +87,11 @@ class MoveStepReported(Request, frozen=True, kw_only=True):
     """A step of a move was done: evidence for the audit, which decides nothing."""
 
     KIND: ClassVar[str] = "move_step_reported"
+    SCHEMA_VERSION: ClassVar[int] = 2
 
     move_id: str
     token: int
-    step: Literal["owner_told", "stopped", "checkpointed", "evicted", "replaced"]
+    step: Literal["owner_told", "stopped", "checkpointed", "evicted", "replaced", "resumed"]
     detail: str = ""
 
 

@@ -8,6 +8,7 @@ from catalogue import Mutant
 
 EXCLUSION: Final = "tests/unit/responders/test_exclusion.py::"
 MOVES: Final = "tests/unit/responders/test_moves.py::"
+RESUMED: Final = "tests/unit/responders/test_move_resume.py::"
 ALERTS: Final = "tests/unit/responders/test_alert_plan.py"
 VIEW: Final = "tests/unit/responders/test_view.py::"
 
@@ -136,9 +137,51 @@ RESPONDER_MUTANTS: Final = (
     Mutant(
         "a lease that passed on is acted on",
         "responders/moves/plan.py",
-        "        or stands.token != lease.token\n",
-        "",
+        "    if stands.token != lease.token or seen.now_ms",
+        "    if seen.now_ms",
         (f"{MOVES}test_a_lease_with_an_older_token_or_that_ran_out_is_fenced",),
+    ),
+    Mutant(
+        "what was stopped and stays is not resumed",
+        "responders/moves/plan.py",
+        "        return _resuming(seen, done, policy, step.detail) or TellFailure(",
+        "        return TellFailure(",
+        (f"{RESUMED}test_what_was_stopped_and_is_not_evicted_goes_on",),
+    ),
+    Mutant(
+        "a move goes on after it let its Pod resume",
+        "responders/moves/mover.py",
+        "                done.failure = done.failure or why\n",
+        "",
+        (f"{RESUMED}test_a_move_that_resumed_its_pod_goes_no_further_when_its_obstacle_is_gone",),
+    ),
+    Mutant(
+        "what a process before this one stopped is not resumed",
+        "responders/moves/plan.py",
+        "(done.inherited or pod.uid in done.asked)",
+        "(pod.uid in done.asked)",
+        (f"{RESUMED}test_what_a_process_that_was_killed_had_stopped_goes_on",),
+    ),
+    Mutant(
+        "what nobody asked anything of is resumed",
+        "responders/moves/plan.py",
+        "(done.inherited or pod.uid in done.asked)",
+        "bool(pod.uid)",
+        (f"{RESUMED}test_what_was_never_asked_to_stop_is_not_asked_to_go_on",),
+    ),
+    Mutant(
+        "of a move that was taken back what was stopped is not resumed",
+        "responders/moves/mover.py",
+        "        if (stands is None and not done.asked) or",
+        "        if stands is None or",
+        (f"{RESUMED}test_what_was_stopped_goes_on_when_custody_takes_the_move_back",),
+    ),
+    Mutant(
+        "a resume hook may outlast the lease of its move",
+        "responders/moves/plan.py",
+        "min(policy.hook_timeout_ms, max(1, until_ms // len(stayed)))",
+        "policy.hook_timeout_ms",
+        (f"{RESUMED}test_resuming_ends_before_the_lease_does_whatever_the_policy_allows",),
     ),
     Mutant(
         "moves begin under an open breaker",

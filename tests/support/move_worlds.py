@@ -8,7 +8,7 @@ import itertools
 from typing import Any
 
 from responding import DRIVER, NODE, KeptReports, Killed, device_id, metrics, quarantined
-from virtual_time import LoopTimes
+from virtual_time import LoopTimes, run_virtually
 
 from responders.moves.cluster import Cluster
 from responders.moves.mover import Mover
@@ -235,3 +235,14 @@ class Bench:
             raise AssertionError(f"it does not end: {self.steps} {self.world.reasons()}")
         for mover in running:
             await mover.close()
+
+
+def moving(scene, **policy) -> Bench:
+    """Run a scene on virtual time over a bench, and return the bench."""
+
+    async def run():
+        bench = Bench(**policy)
+        await scene(bench)
+        return bench
+
+    return run_virtually(run())

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from responders.view import View
 from sickbay.decisions import (
+    BreakerClosed,
     BreakerOpened,
     DeviceRecord,
     DeviceReleased,
@@ -213,6 +214,10 @@ def released(device: str | None = None, node: str = NODE, at_ms: int = AT + 1, o
 
 def breaker_opened(scope: str = f"driver:{DRIVER}", at_ms: int = AT):
     return BreakerOpened(node="", at_ms=at_ms, scope=scope, adverse=900, known=1000, threshold=100)
+
+
+def breaker_closed(scope: str = f"driver:{DRIVER}", at_ms: int = AT):
+    return BreakerClosed(node="", at_ms=at_ms, scope=scope, opened_at_ms=at_ms)
 
 
 def node_class(node: str, name: str):

@@ -6,26 +6,14 @@ import asyncio
 
 import msgspec
 import pytest
-from move_worlds import LEASE_MS, Bench, Hooks
+from move_worlds import LEASE_MS, Hooks, moving
 from responding import NODE, breaker_opened, device_id, quarantined
-from virtual_time import run_virtually
 
 from responders.moves.plan import Progress, Seen, Stop, next_step
 from responders.view import Move
 from sickbay.decisions import AlertRaised
 from sickbay.errors import ServiceError
 from sickbay.policy import MovePolicy
-
-
-def moving(scene, **policy):
-    """Run a scene on virtual time, over a bench with a restartable Pod on the bad device."""
-
-    async def run():
-        bench = Bench(**policy)
-        await scene(bench)
-        return bench
-
-    return run_virtually(run())
 
 
 def test_a_restartable_pod_is_evicted_once_and_the_move_is_done_when_another_is_ready_on_a_fit_device():

@@ -1,0 +1,265 @@
+"""Resume hooks: a workload that was stopped for a move and stays after all goes on, while the lease that stopped it runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from move_worlds import LEASE_MS, Hooks, moving
+from responding import NODE, breaker_closed, breaker_opened
+
+STOP, SAVE, GO_ON = "http:80/stop", "http:80/save", "http:80/go-on"
+HOOKS = {"stop-hook": STOP, "checkpoint-hook": SAVE, "resume-hook": GO_ON}
+
+
+def names(bench):
+    return [(pod, name) for pod, name, _ in bench.hooks.called]
+
+
+async def looks(bench, mover, count):
+    for _ in range(count):
+        await mover.act()
+        await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("obstacle", ["/stop", "/save", "budget"])
+def test_what_was_stopped_and_is_not_evicted_goes_on(obstacle):
+    """Whether a hook failed or the disruption budget refused until the lease was nearly over."""
+
+    async def scene(bench):
+        bench.hooks = Hooks(obstacle)
+        bench.world.refuse = [429] * 1_000
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+
+    bench = moving(scene)
+    assert ("work", "/go-on") == names(bench)[-1]
+    assert 1 == names(bench).count(("work", "/go-on"))
+    assert "resumed" == bench.steps[-1]
+    assert ([], [("move-work", "failed")]) == (bench.world.evicted, bench.outcomes)
+    assert ["DeviceQuarantined", "MoveFailed"] == bench.world.reasons()
+
+
+def test_what_was_never_asked_to_stop_is_not_asked_to_go_on():
+    async def scene(bench):
+        bench.world.add("work", "gpu-0", ability="checkpoint", owner=False, **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+
+    bench = moving(scene)
+    assert ([], [("move-work", "failed")]) == (bench.hooks.called, bench.outcomes)
+
+    async def halted(bench):
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        record = bench.world._write
+
+        def write(path, body):
+            bench.view.fold(breaker_opened())
+            return record(path, body)
+
+        bench.world._write = write
+        await bench.run()
+
+    bench = moving(halted)
+    assert ([], [("move-work", "failed")]) == (bench.hooks.called, bench.outcomes)
+
+
+def test_what_is_evicted_is_not_resumed():
+    """Also when nobody replaces it."""
+
+    async def scene(bench):
+        bench.world.next_ready = False
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+
+    bench = moving(scene)
+    assert [("work", "/stop"), ("work", "/save")] == names(bench)
+    assert [("move-work", "failed")] == bench.outcomes
+
+
+def test_of_a_group_those_that_stay_are_resumed():
+    async def scene(bench):
+        for name, device in (("work", "gpu-0"), ("mate", "gpu-2")):
+            bench.world.add(name, device, ability="checkpoint", group="g", **HOOKS)
+        take = bench.world._write
+
+        def write(path, body):
+            answer = take(path, body)
+            if path.endswith("/eviction") and answer[0] == 201:
+                bench.world.refuse = [429] * 1_000
+            return answer
+
+        bench.world._write = write
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+
+    bench = moving(scene)
+    assert ["work"] == bench.world.evicted
+    assert [("mate", "/go-on")] == [each for each in names(bench) if each[1] == "/go-on"]
+    assert [("move-work", "failed")] == bench.outcomes
+
+
+def test_a_resume_hook_that_fails_is_told_and_ends_the_move():
+    async def scene(bench):
+        bench.hooks = Hooks("/save", "/go-on")
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+
+    bench = moving(scene)
+    assert (
+        "the checkpoint hook of ml/work failed: told; the resume hook of ml/work failed: told"
+        == bench.detail()
+    )
+    assert 1 == names(bench).count(("work", "/go-on"))
+
+
+def test_a_move_that_resumed_its_pod_goes_no_further_when_its_obstacle_is_gone():
+    """The breaker opens after the stop hook, and is closed again by the time the Pod goes on."""
+
+    async def scene(bench):
+        call = bench.hooks.call
+
+        async def watched(**options):
+            said = await call(**options)
+            path = options["hook"].path
+            if path != "/save":
+                bench.view.fold(breaker_opened() if path == "/stop" else breaker_closed())
+            return said
+
+        bench.hooks.call = watched
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+
+    bench = moving(scene)
+    assert [("work", "/stop"), ("work", "/go-on")] == names(bench)
+    assert ([], [("move-work", "failed")]) == (bench.world.evicted, bench.outcomes)
+    assert bench.detail().startswith("a breaker is open; not evicted")
+
+
+def test_what_was_stopped_goes_on_when_custody_takes_the_move_back():
+    """The episode is over: there is nothing to report an end of, and somebody was stopped."""
+
+    async def scene(bench):
+        bench.world.refuse = [429] * 1_000
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        move_id = bench.lease("work", ability="checkpoint")
+        mover = bench.mover()
+        await looks(bench, mover, 20)
+        assert [("work", "/stop"), ("work", "/save")] == names(bench)
+        bench.take_back(move_id)
+        await looks(bench, mover, 60)
+        await mover.close()
+
+    bench = moving(scene)
+    assert 1 == names(bench).count(("work", "/go-on"))
+    assert ("resumed", []) == (bench.steps[-1], bench.outcomes)
+
+
+def test_who_lost_the_lease_to_a_newer_one_resumes_nothing():
+    """The mover that has it may have stopped the same Pod again."""
+
+    async def scene(bench):
+        bench.world.refuse = [429] * 1_000
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        mover = bench.mover()
+        await looks(bench, mover, 20)
+        move = next(iter(bench.view.nodes[NODE].moves.values()))
+        bench.view.nodes[NODE].moves[move.move_id] = type(move)(
+            **{name: getattr(move, name) for name in move.__struct_fields__}
+            | {"token": 2, "expires_at_ms": 0}
+        )
+        await looks(bench, mover, 60)
+        await mover.close()
+
+    assert [("work", "/stop"), ("work", "/save")] == names(moving(scene))
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_what_a_process_that_was_killed_had_stopped_goes_on(number):
+    """It was killed at an eviction that was refused; the next one finds the breaker open."""
+
+    async def scene(bench):
+        bench.world.refuse = [429] * 1_000
+        bench.world.kill = (number, "before")
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        make = bench.mover
+
+        def mover():
+            bench.view.fold(breaker_opened())
+            return make()
+
+        first, bench.mover = make(), mover
+        await bench.run(first)
+
+    bench = moving(scene)
+    assert [("work", "/stop"), ("work", "/save"), ("work", "/go-on")] == names(bench)
+    assert ([], [("move-work", "failed")]) == (bench.world.evicted, bench.outcomes)
+
+
+def test_resuming_ends_before_the_lease_does_whatever_the_policy_allows():
+    """A group that the disruption budget keeps until the lease is nearly over shares what is left of it."""
+
+    async def scene(bench):
+        bench.world.refuse = [429] * 1_000
+        for name in ("work", "mate"):
+            bench.world.add(name, "gpu-0", ability="checkpoint", group="g", **HOOKS)
+        bench.ends_ms = bench.times.now_ms() + LEASE_MS
+        bench.lease("work", ability="checkpoint")
+        call = bench.hooks.call
+
+        async def slow(**options):
+            if options["hook"].path == "/go-on":
+                await asyncio.sleep(options["timeout_ms"] / 1_000)
+            return await call(**options)
+
+        bench.hooks.call = slow
+        await bench.run()
+
+    bench = moving(scene, hook_timeout_ms=10 * LEASE_MS)
+    assert 2 == sum(name == "/go-on" for _, name in names(bench))
+    (report,) = [fact for fact in bench.reports.facts.values() if fact.KIND == "move_reported"]
+    assert ("failed", True) == (report.outcome, report.observed_at_ms < bench.ends_ms)
+
+
+def test_what_no_time_was_left_to_resume_is_told():
+    async def scene(bench):
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        call = bench.hooks.call
+
+        async def too_long(**options):
+            await asyncio.sleep(LEASE_MS / 1_000 - 5)
+            return (await call(**options))[0] and False, "timed out"
+
+        bench.hooks.call = too_long
+        await bench.run()
+
+    bench = moving(scene)
+    assert [("work", "/stop")] == names(bench)
+    assert bench.detail().endswith("; no time was left to resume work")
+
+
+def test_a_hook_that_its_owner_turned_against_the_node_after_the_begin_is_not_called():
+    """On the node's own network an http hook would reach the node."""
+
+    async def scene(bench):
+        bench.world.refuse = [429] * 1_000
+        hooks = {"stop-hook": 'exec:main:["stop"]', "resume-hook": 'exec:main:["go-on"]'}
+        bench.world.add("work", "gpu-0", ability="restartable", **hooks)
+        bench.world.pods["work"]["spec"]["hostNetwork"] = True
+        bench.lease("work")
+        mover = bench.mover()
+        await looks(bench, mover, 20)
+        bench.world.pods["work"]["metadata"]["annotations"]["sickbay.dev/resume-hook"] = GO_ON
+        await bench.run(mover)
+
+    bench = moving(scene)
+    assert [("work", "stop")] == names(bench)
+    assert "an http hook would reach the node" in bench.detail()
