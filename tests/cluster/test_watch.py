@@ -210,8 +210,9 @@ def test_w19_an_api_that_is_not_served_is_said_to_be_missing_and_the_rest_goes_o
 
         async def scene():
             async with watching(plane, tmp_path, resources=RESOURCES) as (live, _):
-                await live.until(lambda: live.state("resourceslices") == "unavailable")
-                assert "404" in live.watch.status()["resourceclaims"].reason
+                for resource in ("resourceslices", "resourceclaims"):
+                    await live.until(lambda resource=resource: live.state(resource) == "unavailable")
+                    assert "404" in live.watch.status()[resource].reason
                 plane.admin.delete(f"{path}/b", gracePeriodSeconds=0)
                 await agree(live, plane)
 
