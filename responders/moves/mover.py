@@ -27,6 +27,7 @@ from responders.moves.plan import (
     Step,
     Stop,
     TellFailure,
+    TellStopped,
     Wait,
     margin_ms,
     next_step,
@@ -161,14 +162,18 @@ class Mover:
         done = self._progress[lease.key]
         move = lease.move
         stands = self._stands(lease)
-        # of a move that was taken back, what was stopped is resumed
-        if (stands is None and not done.asked) or (stands is not None and stands.token != move.token):
+        if self._times.now_ms() >= move.expires_at_ms or (stands is not None and stands.token != move.token):
+            return Stop()
+        if stands is None and done.recalled and done.begun is None:
             return Stop()
         if not done.recalled:
             # a process before this one may have begun, and been killed after the eviction
             kept = await self._cluster.event(move.namespace, owners.begun_name(move))
             begun_before = None if kept is None else owners.read_begun(kept)
             if begun_before is not None and move.pod_uid in {member.uid for member in begun_before.members}:
+                failed_before = await self._cluster.event(move.namespace, owners.failed_name(move))
+                if failed_before is not None:
+                    done.failure, done.failure_told = owners.read_failed(failed_before), True
                 done.begun, done.inherited = begun_before, True
                 self._reserve(done, {member.uid for member in begun_before.members})
             done.recalled = True
@@ -293,22 +298,32 @@ class Mover:
                     done.called.add((kind, pod.uid))
                 else:
                     done.failure = f"the {kind} hook of {pod.place} failed: {told}"
-            case Resume(pod, hook, timeout_ms, why):
-                # whatever changes from here on, the move goes no further
-                done.failure = done.failure or why
-                ok, told = await self._call(lease, "resume", pod, hook, timeout_ms)
-                done.resumed[pod.uid] = pod.name if ok else f"{pod.name} not: {told}"
-                if not ok:
-                    done.failure += f"; the resume hook of {pod.place} failed: {told}"
+            case Resume(pods, timeout_ms):
+                said = await asyncio.gather(
+                    *(self._call(lease, "resume", pod, hook, timeout_ms) for pod, hook in pods),
+                    return_exceptions=True,
+                )
+                for (pod, _), answer in zip(pods, said, strict=True):
+                    if isinstance(answer, BaseException):
+                        raise answer
+                    done.resumed[pod.uid] = "" if answer[0] else answer[1] or "it did not say why"
             case Evict(pod):
                 return await self._evict(lease, done, pod)
             case TellFailure(detail):
                 done.failure = detail
-                pod_is = {"namespace": move.namespace, "name": move.pod, "uid": move.pod_uid}
                 await self._cluster.tell(
-                    owners.failed_event(move, pod_is, detail, self._times.now_ms(), self._identity)
+                    owners.failed_event(
+                        move, owners.pod_of(move), detail, self._times.now_ms(), self._identity
+                    )
                 )
                 done.failure_told = True
+            case TellStopped(detail):
+                await self._cluster.tell(
+                    owners.stopped_event(
+                        move, owners.pod_of(move), detail, self._times.now_ms(), self._identity
+                    )
+                )
+                done.stopped_told = True
             case ReportStep(name, detail):
                 await self._reports.report(step_fact(lease, name, detail, self._times.now_ms()))
                 reach(f"move.{name}")
@@ -333,7 +348,7 @@ class Mover:
             ip=pod.ip,
             namespace=pod.namespace,
             pod=pod.name,
-            key=lease.move.move_id,
+            key=f"{lease.move.move_id}-{lease.move.token}",
             timeout_ms=timeout_ms,
         )
         reach("move.hooked")

@@ -1,7 +1,7 @@
 """What the owner of a workload is told: Kubernetes Events on the Pod. Pure.
 
 Names are derived, so that each is made once, whoever makes it and however often. The Event of a move that begins is also its record:
-who moves, and since when; a process that takes the move over reads it back.
+who moves, and since when; that of a lease whose move failed is the record of the failure. A process that takes over reads them back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sickbay.timestamps import format_time_ms
 
 RECORD: Final = "sickbay.dev/move"
 CONTROLLER: Final = "sickbay.dev/move"
-Reason = Literal["DeviceQuarantined", "MoveFailed", "WorkloadNotMovable"]
+Reason = Literal["DeviceQuarantined", "MoveFailed", "WorkloadStopped", "WorkloadNotMovable"]
 #: Limits of the API (pkg/apis/core/validation/events.go).
 _NOTE_MAX: Final = 1_000
 
@@ -98,15 +98,45 @@ def read_begun(found: Mapping[str, Any]) -> Begun | None:
     return Begun(members=record.members, group=record.group, since=str(metadata.get("creationTimestamp", "")))
 
 
+def pod_of(move: Move) -> dict[str, str]:
+    """Return what names the Pod of a move."""
+    return {"namespace": move.namespace, "name": move.pod, "uid": move.pod_uid}
+
+
+def failed_name(move: Move) -> str:
+    """Return the name of the record that a move failed under its lease."""
+    return event_name(move.pod, move.move_id, str(move.token), "failed")
+
+
+def read_failed(found: Mapping[str, Any]) -> str:
+    """Return why a move failed. Whoever else wrote under the name of the record has stopped the move."""
+    note = found.get("note")
+    return note if isinstance(note, str) and note else "it is recorded as failed"
+
+
 def failed_event(
     move: Move, pod: Mapping[str, str], detail: str, now_ms: int, identity: str
 ) -> dict[str, Any]:
     """Return the Event that tells the owner that a move failed, once for each lease."""
     return event(
         pod,
-        event_name(move.pod, move.move_id, str(move.token), "failed"),
+        failed_name(move),
         "MoveFailed",
         f"the move off {move.device_id} failed: {detail}",
+        now_ms,
+        identity,
+    )
+
+
+def stopped_event(
+    move: Move, pod: Mapping[str, str], detail: str, now_ms: int, identity: str
+) -> dict[str, Any]:
+    """Return the Event that tells the owner what was stopped for a move and stays stopped, once for each lease."""
+    return event(
+        pod,
+        event_name(move.pod, move.move_id, str(move.token), "stopped"),
+        "WorkloadStopped",
+        f"the move off {move.device_id} is over, and what was stopped for it stays stopped until you let it go on: {detail}",
         now_ms,
         identity,
     )

@@ -2,8 +2,9 @@
 
 The order is fixed: stop hooks, checkpoint hooks, evictions, replacements. Nothing is begun that the lease does not cover, and
 nothing at all is done once it ran out or passed on (fencing). Nothing is evicted whose hook failed, that nobody would replace, or
-whose disruption budget forbids it; what was stopped and stays is resumed. A step may be asked for again after a crash; whoever carries it out bears that: hooks by the key
-of the move, evictions by preconditions, reports and events by derived ids.
+whose disruption budget forbids it. What was stopped and stays is resumed, after the failure was recorded: from then on nothing is
+evicted under this lease. A step may be asked for again after a crash; whoever carries it out bears that: hooks by the key of the
+lease, evictions by preconditions, reports and events by derived ids.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ StepName: TypeAlias = Literal["owner_told", "stopped", "checkpointed", "evicted"
 _MARGIN_MS: Final = 30_000
 #: Pods that move together at most.
 GROUP_MAX: Final = 256
+#: Pods that are resumed at once: a group is many, and what is left of the lease may be little.
+_RESUMED_AT_ONCE: Final = 16
 
 
 def margin_ms(policy: MovePolicy) -> int:
@@ -49,13 +52,15 @@ class Progress(msgspec.Struct, kw_only=True):
     recalled: bool = False
     #: (hook, Pod uid).
     called: set[tuple[HookKind, str]] = set()
-    #: Pods of which a hook was called, however it went, and whether an earlier process may have called any.
+    #: Pods of which a hook was called, however it went.
     asked: set[str] = set()
+    #: Whether hooks may have been called before: by an earlier process, or under an earlier lease.
     inherited: bool = False
-    #: Pod uid to its name and what came of its resume hook.
+    #: Pod uid to what its resume hook said when it failed, "" when it went well.
     resumed: dict[str, str] = {}
+    stopped_told: bool = False
     reported: set[StepName] = set()
-    #: What went wrong; the owner is told before it is reported.
+    #: What went wrong. The owner is told before anything else is done about it, which is also its record.
     failure: str = ""
     failure_told: bool = False
     #: The API server's newest refusal to evict.
@@ -112,13 +117,10 @@ class CallHook(msgspec.Struct, frozen=True):
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """Call the resume hook of a Pod that stays: the move has failed, or was taken back."""
+    """Call the resume hooks of Pods that stay: the move has failed, or was taken back."""
 
-    pod: Pod
-    hook: Hook
+    pods: tuple[tuple[Pod, Hook], ...]
     timeout_ms: int
-    #: Why the Pod stays.
-    why: str
 
 
 class Evict(msgspec.Struct, frozen=True):
@@ -129,6 +131,12 @@ class Evict(msgspec.Struct, frozen=True):
 
 class TellFailure(msgspec.Struct, frozen=True):
     """Tell the owner that the move failed, and why."""
+
+    detail: str
+
+
+class TellStopped(msgspec.Struct, frozen=True):
+    """Tell the owner what was stopped for a move and was not resumed."""
 
     detail: str
 
@@ -157,7 +165,9 @@ class Stop(msgspec.Struct, frozen=True):
     """Do nothing more: the lease is not ours any more."""
 
 
-Step: TypeAlias = Begin | CallHook | Resume | Evict | TellFailure | ReportStep | End | Wait | Stop
+Step: TypeAlias = (
+    Begin | CallHook | Resume | Evict | TellFailure | TellStopped | ReportStep | End | Wait | Stop
+)
 _NOTHING_DONE: Final = "nothing was done"
 
 
@@ -167,21 +177,18 @@ def next_step(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
     if done.ended or seen.now_ms >= lease.expires_at_ms:
         return Stop()
     if stands is None:
-        return _resuming(seen, done, policy, "custody took the move back") or Stop()
+        return _taken_back(seen, done, policy)
     if stands.token != lease.token or seen.now_ms >= stands.expires_at_ms:
         return Stop()
     left_ms = lease.expires_at_ms - margin_ms(policy) - seen.now_ms
     if done.failure:
-        step = _failing(done.failure, done)
-    elif done.begun is None:
-        step = _before(seen, done, left_ms)
-    elif here := _here(seen, done.begun):
-        step = _until_evicted(seen, done, policy, left_ms, here)
-    else:
-        step = _after(seen, done, policy, left_ms)
-    if isinstance(step, TellFailure):
-        return _resuming(seen, done, policy, step.detail) or TellFailure(step.detail + _stopped(seen, done))
-    return step
+        return _failing(seen, done, policy)
+    if done.begun is None:
+        return _before(seen, left_ms)
+    here = _here(seen, done.begun)
+    if here:
+        return _until_evicted(seen, done, policy, left_ms, here)
+    return _after(seen, done, policy, left_ms)
 
 
 def _here(seen: Seen, begun: Begun) -> list[Pod]:
@@ -203,7 +210,7 @@ def _here(seen: Seen, begun: Begun) -> list[Pod]:
 # --- before anything was done -------------------------------------------------------------------------------------------
 
 
-def _before(seen: Seen, done: Progress, left_ms: int) -> Step:
+def _before(seen: Seen, left_ms: int) -> Step:
     pod = seen.pods.get(seen.lease.pod_uid)
     if pod is None or pod.ended or pod.deleting:
         return End("deferred", "the Pod has ended or is going, and nobody moved it")
@@ -218,12 +225,11 @@ def _before(seen: Seen, done: Progress, left_ms: int) -> Step:
     moving = _moving(seen, pod)
     for each in moving:
         if why := _immovable(each, seen, moving):
-            return _failing(why, done)
+            return TellFailure(why)
     if len(moving) > min(GROUP_MAX, seen.evictions_max):
-        return _failing(
+        return TellFailure(
             f"the group has {len(moving)} Pods; together move at most {GROUP_MAX}, and no more than"
             f" moves.cluster_per_hour, which is {seen.evictions_max}",
-            done,
         )
     if len(moving) > seen.evictions_left:
         return End(
@@ -268,11 +274,18 @@ def _immovable(pod: Pod, seen: Seen, moving: list[Pod]) -> str:
 
 def _unreachable(pod: Pod) -> str:
     """Return why a hook of a Pod must not be called, "" if all may."""
-    for hook in (pod.declared.stop, pod.declared.checkpoint, pod.declared.resume):
-        if isinstance(hook, ExecHook) and hook.container not in pod.containers:
-            return f"{pod.place} has no container {hook.container!a}, which a hook of it names"
-        if hook is not None and not isinstance(hook, ExecHook) and pod.host_network:
-            return f"{pod.place} is on its node's network, where an http hook would reach the node; use an exec hook"
+    declared = pod.declared
+    hooks = (declared.stop, declared.checkpoint, declared.resume)
+    return next((why for hook in hooks if hook is not None and (why := _uncallable(pod, hook))), "")
+
+
+def _uncallable(pod: Pod, hook: Hook) -> str:
+    if isinstance(hook, ExecHook) and hook.container not in pod.containers:
+        return f"{pod.place} has no container {hook.container!a}, which a hook of it names"
+    if not isinstance(hook, ExecHook) and pod.host_network:
+        return (
+            f"{pod.place} is on its node's network, where an http hook would reach the node; use an exec hook"
+        )
     return ""
 
 
@@ -284,13 +297,13 @@ def _until_evicted(seen: Seen, done: Progress, policy: MovePolicy, left_ms: int,
     if "owner_told" not in done.reported:
         return ReportStep("owner_told", "the move begins")
     if seen.halted and len(here) == len(done.begun.members):
-        return _failing(f"{seen.halted}; not evicted", done)
+        return TellFailure(f"{seen.halted}; not evicted")
     if left_ms <= 0:
         why = f"the API server did not allow the eviction: {done.refused}" if done.refused else "time ran out"
-        return _failing(f"{why}; the lease ends and {', '.join(pod.name for pod in here)[:200]} stays", done)
+        return TellFailure(f"{why}; the lease ends and {', '.join(pod.name for pod in here)[:200]} stays")
     for why in (_immovable_now(pod) for pod in here):
         if why:
-            return _failing(why, done)
+            return TellFailure(why)
     steps: tuple[tuple[HookKind, StepName, Callable[[Pod], Hook | None]], ...] = (
         ("stop", "stopped", lambda pod: pod.declared.stop),
         ("checkpoint", "checkpointed", lambda pod: pod.declared.checkpoint),
@@ -318,39 +331,82 @@ def _immovable_now(pod: Pod) -> str:
 # --- what stays ---------------------------------------------------------------------------------------------------------
 
 
-def _stayed(seen: Seen, done: Progress) -> list[tuple[Pod, Hook]]:
-    """Return the Pods that stay although their hooks were called, or may have been, with the resume hooks that were not called."""
+def _staying(seen: Seen, done: Progress) -> list[Pod]:
+    """Return the members that stay although a hook of theirs was called, or may have been.
+
+    One of which it is known need not belong to the group any more: its owner may have taken the label away meanwhile.
+    """
     if done.begun is None:
         return []
+    inherited = {pod.uid for pod in _here(seen, done.begun)} if done.inherited else set()
+    present = (seen.pods.get(member.uid) for member in done.begun.members)
     return [
-        (pod, pod.declared.resume)
-        for pod in _here(seen, done.begun)
-        if pod.declared.resume is not None
-        and pod.uid not in done.resumed
-        and (done.inherited or pod.uid in done.asked)
-        and not _unreachable(pod)
+        pod
+        for pod in present
+        if pod is not None
+        and not (pod.deleting or pod.ended)
+        and (pod.uid in done.asked or pod.uid in inherited)
     ]
 
 
-def _resuming(seen: Seen, done: Progress, policy: MovePolicy, why: str) -> Resume | ReportStep | None:
-    """Return the next step of letting what stays go on with its work, ``None`` when that is done or no time is left for it.
+def _resuming(seen: Seen, done: Progress, policy: MovePolicy) -> Resume | ReportStep | TellStopped | None:
+    """Return the next step of letting what stays go on with its work, ``None`` when nothing more can be done.
 
     The lease covers this too: the next mover may stop the same Pod again.
     """
+    staying = _staying(seen, done)
     until_ms = seen.lease.expires_at_ms - margin_ms(policy) // 3 - seen.now_ms
-    stayed = _stayed(seen, done)
-    if stayed and until_ms > 0:
-        pod, hook = stayed[0]
-        return Resume(pod, hook, min(policy.hook_timeout_ms, max(1, until_ms // len(stayed))), why)
-    if done.resumed and "resumed" not in done.reported:
-        return ReportStep("resumed", ", ".join(done.resumed.values())[:300])
-    return None
+    waiting = tuple(
+        (pod, hook)
+        for pod in staying
+        if (hook := pod.declared.resume) is not None
+        and pod.uid not in done.resumed
+        and not _uncallable(pod, hook)
+    )
+    if waiting and until_ms > 0:
+        turns = -(-len(waiting) // _RESUMED_AT_ONCE)
+        timeout_ms = min(policy.hook_timeout_ms, max(1, until_ms // turns))
+        return Resume(waiting[:_RESUMED_AT_ONCE], timeout_ms)
+    resumed = [pod for pod in staying if done.resumed.get(pod.uid) == ""]
+    if resumed and "resumed" not in done.reported:
+        return ReportStep("resumed", _names(iter(resumed)))
+    still = _still_stopped(seen, done)
+    return TellStopped(still) if still and not done.stopped_told else None
 
 
-def _stopped(seen: Seen, done: Progress) -> str:
-    """Return the words on what stays stopped, "" when nothing does."""
-    stayed = _stayed(seen, done)
-    return f"; no time was left to resume {_names(pod for pod, _ in stayed)}" if stayed else ""
+def _still_stopped(seen: Seen, done: Progress) -> str:
+    """Return who stays and was not resumed, each with why, "" for nobody."""
+    told = []
+    for pod in _staying(seen, done):
+        hook, said = pod.declared.resume, done.resumed.get(pod.uid)
+        if said:
+            told.append(f"{pod.name}: its resume hook failed: {said}")
+        elif hook is None and pod.declared.stop is not None:
+            told.append(f"{pod.name} declares no sickbay.dev/resume-hook")
+        elif hook is not None and said is None:
+            told.append(_uncallable(pod, hook) or f"{pod.name}: no time was left to call its resume hook")
+    return "; ".join(told)[:500]
+
+
+def _taken_back(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
+    """Custody ended the move: what was stopped for it goes on, and its owner is told."""
+    if not _staying(seen, done):
+        return Stop()
+    if not done.failure_told:
+        return TellFailure(done.failure or "custody took the move back; not evicted")
+    return _resuming(seen, done, policy) or Stop()
+
+
+def _failing(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
+    """Tell the owner first, so that whoever reads of the failure finds that he knows."""
+    if not done.failure_told:
+        return TellFailure(done.failure)
+    if step := _resuming(seen, done, policy):
+        return step
+    if "owner_told" not in done.reported:
+        return ReportStep("owner_told", "the move failed")
+    still = _still_stopped(seen, done)
+    return End("failed", f"{done.failure[:450]}; still stopped: {still}" if still else done.failure[:1_000])
 
 
 # --- after it -----------------------------------------------------------------------------------------------------------
@@ -358,6 +414,8 @@ def _stopped(seen: Seen, done: Progress) -> str:
 
 def _after(seen: Seen, done: Progress, policy: MovePolicy, left_ms: int) -> Step:
     assert done.begun is not None
+    if resuming := _resuming(seen, done, policy):
+        return resuming
     for step, detail in (
         ("owner_told", "the move begins"),
         ("evicted", ", ".join(member.name for member in done.begun.members)[:300]),
@@ -371,17 +429,8 @@ def _after(seen: Seen, done: Progress, policy: MovePolicy, left_ms: int) -> Step
     waited_ms = 0 if done.evicted_at_ms is None else seen.now_ms - done.evicted_at_ms
     told = "; ".join([*(f"{name} is still ending" for name in going[:8]), found.told]).strip("; ")
     if waited_ms >= policy.replacement_timeout_ms or left_ms <= 0:
-        return _failing(f"evicted, but not replaced after {waited_ms // 1000} s: {told}", done)
+        return TellFailure(f"evicted, but not replaced after {waited_ms // 1000} s: {told}")
     return Wait(told)
-
-
-def _failing(detail: str, done: Progress) -> Step:
-    """Tell the owner first, so that whoever reads of the failure finds that he knows."""
-    if not done.failure_told:
-        return TellFailure(detail)
-    if "owner_told" not in done.reported:
-        return ReportStep("owner_told", "the move failed")
-    return End("failed", detail[:1_000])
 
 
 def _names(pods: Iterator[Pod]) -> str:

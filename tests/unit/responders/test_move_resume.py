@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from move_worlds import LEASE_MS, Hooks, moving
-from responding import NODE, breaker_closed, breaker_opened
+from responding import NODE, Killed, breaker_closed, breaker_opened
+
+from sickbay.errors import ServiceError
 
 STOP, SAVE, GO_ON = "http:80/stop", "http:80/save", "http:80/go-on"
 HOOKS = {"stop-hook": STOP, "checkpoint-hook": SAVE, "resume-hook": GO_ON}
@@ -39,6 +42,27 @@ def test_what_was_stopped_and_is_not_evicted_goes_on(obstacle):
     assert "resumed" == bench.steps[-1]
     assert ([], [("move-work", "failed")]) == (bench.world.evicted, bench.outcomes)
     assert ["DeviceQuarantined", "MoveFailed"] == bench.world.reasons()
+
+
+def test_a_hook_hears_another_key_in_the_next_attempt():
+    """Else a workload that keeps to its key would take the second stop for one that it has done, and be evicted at work."""
+
+    async def scene(bench):
+        bench.hooks = Hooks("/save")
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+        bench.reports.facts.clear()
+        bench.hooks.fails = ()
+        bench.lease("work", ability="checkpoint", token=2)
+        await bench.run()
+
+    bench = moving(scene)
+    keys = {
+        name: [key for _, each, key in bench.hooks.called if each == name] for name in ("/stop", "/go-on")
+    }
+    assert {"/stop": ["move-work-1", "move-work-2"], "/go-on": ["move-work-1"]} == keys
+    assert (["work"], [("move-work", "done")]) == (bench.world.evicted, bench.outcomes)
 
 
 def test_what_was_never_asked_to_stop_is_not_asked_to_go_on():
@@ -110,11 +134,24 @@ def test_a_resume_hook_that_fails_is_told_and_ends_the_move():
         await bench.run()
 
     bench = moving(scene)
-    assert (
-        "the checkpoint hook of ml/work failed: told; the resume hook of ml/work failed: told"
-        == bench.detail()
-    )
+    why = "the checkpoint hook of ml/work failed: told; still stopped: work: its resume hook failed: told"
+    assert why == bench.detail()
     assert 1 == names(bench).count(("work", "/go-on"))
+    assert ["DeviceQuarantined", "MoveFailed", "WorkloadStopped"] == bench.world.reasons()
+    assert "resumed" not in bench.steps
+
+
+def test_what_declares_no_resume_hook_is_told_to_be_stopped():
+    async def scene(bench):
+        bench.hooks = Hooks("/save")
+        hooks = {"stop-hook": STOP, "checkpoint-hook": SAVE}
+        bench.world.add("work", "gpu-0", ability="checkpoint", **hooks)
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+
+    bench = moving(scene)
+    assert bench.detail().endswith("still stopped: work declares no sickbay.dev/resume-hook")
+    assert ["DeviceQuarantined", "MoveFailed", "WorkloadStopped"] == bench.world.reasons()
 
 
 def test_a_move_that_resumed_its_pod_goes_no_further_when_its_obstacle_is_gone():
@@ -158,6 +195,33 @@ def test_what_was_stopped_goes_on_when_custody_takes_the_move_back():
     bench = moving(scene)
     assert 1 == names(bench).count(("work", "/go-on"))
     assert ("resumed", []) == (bench.steps[-1], bench.outcomes)
+    assert ["DeviceQuarantined", "MoveFailed"] == bench.world.reasons()
+
+
+def test_a_move_that_was_taken_back_and_cannot_be_looked_at_is_let_go_of_with_its_lease():
+    async def scene(bench):
+        bench.world.refuse = [429] * 1_000
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        move_id = bench.lease("work", ability="checkpoint")
+        mover = bench.mover()
+        await looks(bench, mover, 20)
+        bench.take_back(move_id)
+
+        def fails(path):
+            raise ServiceError(f"{path}: 503")
+
+        bench.world._get = fails
+        bench.problems = 0
+        for second in range(LEASE_MS // 1_000 + 60):
+            try:
+                await mover.act()
+            except ServiceError:
+                bench.problems = second
+            await asyncio.sleep(1)
+        assert {} == mover._tasks
+        await mover.close()
+
+    assert 500 < moving(scene).problems < LEASE_MS // 1_000 + 10
 
 
 def test_who_lost_the_lease_to_a_newer_one_resumes_nothing():
@@ -178,6 +242,111 @@ def test_who_lost_the_lease_to_a_newer_one_resumes_nothing():
         await mover.close()
 
     assert [("work", "/stop"), ("work", "/save")] == names(moving(scene))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_at_any_write_of_a_failing_move_it_resumes_and_never_evicts(when):
+    """Also when the obstacle is gone by the time the next process looks: the failure is on record."""
+
+    def story(kill):
+        async def scene(bench):
+            bench.hooks = Hooks("/save")
+            bench.world.kill = kill
+            bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+            bench.lease("work", ability="checkpoint")
+            make = bench.mover
+
+            def mover():
+                if "MoveFailed" in bench.world.reasons():
+                    bench.hooks.fails = ()
+                return make()
+
+            first, bench.mover = make(), mover
+            await bench.run(first)
+
+        return moving(scene)
+
+    writes = story(None).world.writes
+    assert writes >= 2
+    for number in range(writes):
+        bench = story((number, when))
+        assert ([], [("move-work", "failed")]) == (bench.world.evicted, bench.outcomes), number
+        assert ("work", "/go-on") in names(bench), number
+
+
+def test_a_move_is_not_made_after_a_process_that_was_killed_let_its_pod_resume():
+    """The breaker was open for a moment; the process died between the resume hook and its report."""
+
+    async def scene(bench):
+        call = bench.hooks.call
+
+        async def watched(**options):
+            said = await call(**options)
+            path = options["hook"].path
+            if path == "/stop":
+                bench.view.fold(breaker_opened())
+            elif path == "/go-on" and not bench.killed:
+                bench.view.fold(breaker_closed())
+                bench.killed = True
+                raise Killed
+            return said
+
+        bench.killed, bench.hooks.call = False, watched
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+
+    bench = moving(scene)
+    assert [("work", "/stop"), ("work", "/go-on"), ("work", "/go-on")] == names(bench)
+    assert ([], [("move-work", "failed")]) == (bench.world.evicted, bench.outcomes)
+
+
+def test_what_an_earlier_process_stopped_goes_on_when_the_move_is_taken_back_before_anything_was_asked():
+    async def scene(bench):
+        bench.world.refuse = [429] * 1_000
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        move_id = bench.lease("work", ability="checkpoint")
+        first = bench.mover()
+        await looks(bench, first, 20)
+        await first.close()
+        second, answer = bench.mover(), bench.world._get
+
+        def fails(path):
+            raise ServiceError(f"{path}: 503")
+
+        bench.world._get = fails
+        with suppress(ServiceError):
+            await looks(bench, second, 20)
+        bench.take_back(move_id)
+        bench.world._get = answer
+        for _ in range(60):
+            with suppress(ServiceError):
+                await second.act()
+            await asyncio.sleep(0.2)
+        await second.close()
+
+    bench = moving(scene)
+    assert [("work", "/stop"), ("work", "/save"), ("work", "/go-on")] == names(bench)
+
+
+def test_a_mate_that_left_the_group_after_it_was_stopped_goes_on_and_is_not_evicted():
+    async def scene(bench):
+        for name, device in (("work", "gpu-0"), ("mate", "gpu-2")):
+            bench.world.add(name, device, ability="checkpoint", group="g", **HOOKS)
+        call = bench.hooks.call
+
+        async def watched(**options):
+            if options["hook"].path == "/save":
+                bench.world.pods["mate"]["metadata"]["labels"].pop("sickbay.dev/group", None)
+            return await call(**options)
+
+        bench.hooks.call = watched
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+
+    bench = moving(scene)
+    assert ["work"] == bench.world.evicted
+    assert [("mate", "/go-on")] == [each for each in names(bench) if each[1] == "/go-on"]
 
 
 @pytest.mark.parametrize("number", [2, 3, 4])
@@ -243,7 +412,7 @@ def test_what_no_time_was_left_to_resume_is_told():
 
     bench = moving(scene)
     assert [("work", "/stop")] == names(bench)
-    assert bench.detail().endswith("; no time was left to resume work")
+    assert bench.detail().endswith("still stopped: work: no time was left to call its resume hook")
 
 
 def test_a_hook_that_its_owner_turned_against_the_node_after_the_begin_is_not_called():

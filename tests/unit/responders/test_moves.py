@@ -55,7 +55,7 @@ def test_it_stops_new_requests_then_checkpoints_then_evicts():
         await bench.run()
 
     bench = moving(scene)
-    assert [("work", "/stop", "move-work"), ("work", "/save", "move-work")] == bench.hooks.called
+    assert [("work", "/stop", "move-work-1"), ("work", "/save", "move-work-1")] == bench.hooks.called
     assert ["owner_told", "stopped", "checkpointed", "evicted", "replaced"] == bench.steps
 
 
