@@ -16,6 +16,7 @@ from sickbay.codec import encode, wrap_decision, wrap_fact
 from sickbay.decisions import BreakerClosed, BreakerOpened, CensusTaken, Decision
 from sickbay.envelope import Envelope, partition_of
 from sickbay.facts import BreakerStateChanged, Fact, PolicyChanged, Tick
+from streams.custody.state import NEVER
 from streams.partition import Partition, arrival_order
 
 #: Event time between two ticks of a replay. Deadlines fall due at their own time whatever the grid; it is how often the
@@ -45,10 +46,11 @@ class Fold:
         self._ticked: dict[int, Envelope] = {}
         self._time_ms = 0
 
-    def slot(self, facts: list[Fact], to_ms: int) -> list[CensusTaken]:
+    def slot(self, facts: list[Fact], to_ms: int, *, ends: bool = True) -> list[CensusTaken]:
         """Fold the facts of one grid slot, let time pass to its end, and return what the breaker must hear.
 
-        ``to_ms`` is a grid time; ticks of the slots since the last call that had something due are caught up first.
+        ``to_ms`` is a grid time; ticks of the slots since the last call that had something due are caught up first. With ``ends``
+        false more facts of the slot follow: time does not pass, because a slot has one tick and one census.
         """
         self._ticked = {}
         by_partition: dict[int, list[Fact]] = {}
@@ -63,14 +65,22 @@ class Fold:
                     waiting.sort(key=arrival_order)
                 for fact in waiting:
                     self._log(partition, fact)
+            if not ends:
+                continue
             if partition.due_ms <= to_ms:
                 self._tick(partition, to_ms)
             census = partition.census(to_ms)
             if census is not None:
                 self._append(number, self._tick(partition, to_ms), [census])
                 taken.append(census)
-        self._time_ms = to_ms
+        if ends:
+            self._time_ms = to_ms
         return taken
+
+    @property
+    def due_ms(self) -> int:
+        """When time alone will next move anything, NEVER if it will not."""
+        return min((partition.due_ms for partition in self._partitions.values()), default=NEVER)
 
     def flush_batch(self) -> None:
         """Hand on what is logged once it fills a batch; a worker does so after it told its census, so nobody waits for it."""

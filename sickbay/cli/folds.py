@@ -21,6 +21,7 @@ from sickbay.envelope import partition_of
 from sickbay.errors import SickbayError
 from sickbay.events import KINDS
 from sickbay.facts import Fact, PolicyChanged
+from streams.custody.state import NEVER
 
 #: A worker that says nothing for this long is lost; folding one slot takes milliseconds, a write waits for its turn.
 _WORKER_TIMEOUT_S: Final = 300
@@ -32,8 +33,13 @@ _decoders: Final = {kind: msgspec.msgpack.Decoder(cls) for kind, cls in KINDS.it
 class Folds(Protocol):
     """Where slots go: fold workers in this process or in others."""
 
-    def slot(self, facts: list[Fact], to_ms: int) -> None:
-        """Take the facts of a slot."""
+    @property
+    def due_ms(self) -> int:
+        """When time alone will next move anything, NEVER if it will not; as of the slot whose census was taken last."""
+        ...
+
+    def slot(self, facts: list[Fact], to_ms: int, *, ends: bool = True) -> None:
+        """Take the facts of a slot; with ``ends`` false more of them follow, and its census is nothing."""
         ...
 
     def census(self) -> list[CensusTaken]:
@@ -64,8 +70,12 @@ class LocalFolds:
         self._fold = Fold(range(store.partitions), store.partitions, same_log(store))
         self._census: list[CensusTaken] = []
 
-    def slot(self, facts: list[Fact], to_ms: int) -> None:
-        self._census = self._fold.slot(facts, to_ms)
+    @property
+    def due_ms(self) -> int:
+        return self._fold.due_ms
+
+    def slot(self, facts: list[Fact], to_ms: int, *, ends: bool = True) -> None:
+        self._census = self._fold.slot(facts, to_ms, ends=ends)
         self._fold.flush_batch()
 
     def census(self) -> list[CensusTaken]:
@@ -90,6 +100,8 @@ class ProcessFolds:
     def __init__(self, store: Store, workers: int) -> None:
         self._total = store.partitions
         self._workers = workers
+        #: Of each worker, as it was at the end of its newest slot.
+        self._due_ms = [NEVER] * workers
         self._pipes: list[Connection] = []
         self._processes = []
         # a server that has the modules loaded forks each worker: starting one costs a fork and not an import
@@ -135,17 +147,25 @@ class ProcessFolds:
                     return content
         return SickbayError("a fold worker died; run again, the log goes on where it stopped")
 
-    def slot(self, facts: list[Fact], to_ms: int) -> None:
+    def slot(self, facts: list[Fact], to_ms: int, *, ends: bool = True) -> None:
         shares: list[list[tuple[str, bytes]]] = [[] for _ in range(self._workers)]
         for fact in facts:
             number = getattr(fact, "partition", None)
             if number is None:
                 number = partition_of(fact.node, self._total)
             shares[number % self._workers].append((fact.KIND, _encoder.encode(fact)))
-        self._send([("slot", (share, to_ms)) for share in shares])
+        self._send([("slot", (share, to_ms, ends)) for share in shares])
+
+    @property
+    def due_ms(self) -> int:
+        return min(self._due_ms)
 
     def census(self) -> list[CensusTaken]:
-        return [census for pipe in self._pipes for census in self._receive(pipe)]
+        taken: list[CensusTaken] = []
+        for index, pipe in enumerate(self._pipes):
+            found, self._due_ms[index] = self._receive(pipe)
+            taken += found
+        return taken
 
     def breaker(self, decisions: Sequence[Decision], at_ms: int) -> None:
         self._send([("breaker", (list(decisions), at_ms))] * self._workers)
@@ -176,9 +196,9 @@ def _work(pipe: Connection, place: str, numbers: list[int], total: int) -> None:
             while True:
                 verb, content = pipe.recv()
                 if verb == "slot":
-                    share, to_ms = content
+                    share, to_ms, ends = content
                     facts = [cast("Fact", _decoders[kind].decode(data)) for kind, data in share]
-                    pipe.send(fold.slot(facts, to_ms))
+                    pipe.send((fold.slot(facts, to_ms, ends=ends), fold.due_ms))
                     fold.flush_batch()
                 elif verb == "breaker":
                     fold.breaker(*content)

@@ -122,11 +122,14 @@ class Replay:
             if slot_end_ms is None:
                 slot_end_ms = end_ms
                 folds.policy(PolicyChanged.to(self._options.policy, self._options.from_ms or at_ms))
-            elif end_ms > slot_end_ms or len(slot) >= _SLOT_FACTS_LIMIT:
+            elif end_ms > slot_end_ms:
                 self._slot(folds, slot, slot_end_ms)
                 slot = []
                 self._quiet(folds, slot_end_ms, end_ms)
-                slot_end_ms = max(slot_end_ms, end_ms)
+                slot_end_ms = end_ms
+            elif len(slot) >= _SLOT_FACTS_LIMIT:
+                self._part(folds, slot, slot_end_ms)
+                slot = []
             slot += facts
         if slot_end_ms is None:
             self._store.park(self._parked)
@@ -152,18 +155,30 @@ class Replay:
         self._waiting = True
         self._slot_end_ms = to_ms
 
-    def _settle(self, folds: Folds) -> None:
-        """Let the breaker hear the slot that is under way; the reading goes on meanwhile."""
+    def _part(self, folds: Folds, facts: list[Fact], to_ms: int) -> None:
+        """Hand on what one slot has so far."""
+        self._settle(folds)
+        folds.slot(facts, to_ms, ends=False)
+        folds.census()
+
+    def _settle(self, folds: Folds) -> bool:
+        """Let the breaker hear the slot that is under way and return whether it decided; the reading goes on meanwhile."""
         if not self._waiting:
-            return
+            return False
         self._waiting = False
-        heard: list[Fact | CensusTaken] = [*folds.census(), Tick(node="", observed_at_ms=self._slot_end_ms)]
+        # by partition, whoever folds it: the log must not depend on the number of workers
+        taken = sorted(folds.census(), key=lambda census: census.partition)
+        heard: list[Fact | CensusTaken] = [*taken, Tick(node="", observed_at_ms=self._slot_end_ms)]
         self._breaker, decisions = BREAKER.step(self._breaker, heard)
         if decisions:
             folds.breaker(decisions, self._slot_end_ms)
+        return bool(decisions)
 
     def _quiet(self, folds: Folds, from_ms: int, to_ms: int) -> None:
-        """Go through the slots without facts one by one while the breaker has something to wait for."""
+        """Go through the slots without facts one by one while the breaker has something to wait for.
+
+        When it waits for devices alone, only a deadline can change that, and the slots before the next one are passed over.
+        """
         at_ms = from_ms + TICK_MS
         if at_ms >= to_ms:
             return
@@ -171,6 +186,8 @@ class Replay:
         while at_ms < to_ms and (self._breaker.open or self._breaker.adverse):
             self._slot(folds, [], at_ms)
             at_ms += TICK_MS
+            if not self._settle(folds) and self._breaker.is_stuck:
+                at_ms = max(at_ms, min(on_grid(folds.due_ms), to_ms))
 
     def _facts(self) -> Iterator[tuple[int, list[Fact]]]:
         """Yield ``(time, facts)`` of each frame that is wanted, never going back in time by more than the frame says."""

@@ -7,7 +7,7 @@ import logging
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -52,7 +52,7 @@ class _Figures:
 
     def __init__(self, metrics: WorkMetrics, progress: Progress) -> None:
         self._metrics, self._progress = metrics, progress
-        self._open: frozenset[str] = frozenset()
+        self._open: dict[str, int] = {}
         self._held: frozenset[int] = frozenset()
         self._answers: Counter[str] = Counter()
         self._facts: Counter[str] = Counter()
@@ -94,11 +94,11 @@ class _Figures:
             self._metrics.snapshotted(new)
         self._held = frozenset(positions)
 
-    def breaker(self, scopes: Sequence[str]) -> None:
-        found = frozenset(scopes)
-        for scope in self._open ^ found:
-            self._metrics.breaker(scope, is_open=scope in found)
-        self._open = found
+    def breaker(self, waiting: Mapping[str, int]) -> None:
+        for scope in self._open.keys() | waiting.keys():
+            if self._open.get(scope) != waiting.get(scope):
+                self._metrics.breaker(scope, waiting=waiting.get(scope))
+        self._open = dict(waiting)
 
 
 @click.command()
