@@ -25,7 +25,8 @@ SETTLE_MS: Final = 250
 #: together while that hangs. A Node renews every ten seconds.
 LEASES_SILENT_MS: Final = 15_000
 #: A recording that is silent for longer than this gets few ticks until it speaks again: nothing that waits there hangs on the
-#: grid any more, for a deadline falls due at its own time. Longer than the breaker looks back and stays open by default.
+#: grid any more, for a deadline falls due at its own time. Longer than the breaker looks back and is quiet by default; one that
+#: waits for devices longer than that closes some minutes later for it.
 DENSE_MS: Final = 3_600_000
 #: How many times rarer they are then.
 SPARSE_FACTOR: Final = 60

@@ -115,7 +115,7 @@ class BreakerPolicy(_Section, frozen=True, kw_only=True):
     floor: Count = 3
     #: And more than a tenth of the known ones: hardware does not fail together.
     ratio_percent: Percent = 10
-    #: It closes after ten minutes below the threshold.
+    #: It closes after ten minutes below the threshold, unless more than that are still Unknown.
     quiet_ms: DurationMs = 600_000
 
 

@@ -32,17 +32,22 @@ class BreakerState(msgspec.Struct):
     #: ``node|device`` to (driver, when it last turned adverse, the node incident that explains it or ""); older than the
     #: window is dropped.
     adverse: dict[str, tuple[str, int, str]] = {}
-    #: Partition to driver to devices that would be restricted if no breaker were open. Each partition tells it anew when one
-    #: opens, so what is left here after one closed is never acted on.
-    waiting: dict[int, dict[str, int]] = {}
+    #: Partition to driver to (devices that would be restricted if no breaker were open, their nodes). Each partition tells it
+    #: anew when one opens; until then what it told in the last storm may keep that one open for some ticks.
+    waiting: dict[int, dict[str, tuple[int, int]]] = {}
     #: Open scope to when it opened.
     open: dict[str, int] = {}
-    #: Open scope to since when it is below its threshold.
+    #: Open scope to since when it is below its threshold, judged at ticks: what partitions tell of one moment comes one by one.
     calm_since: dict[str, int] = {}
     #: Scope to the newest time at which a person declared it over: what turned adverse up to then counts no more.
     forgotten: dict[str, int] = {}
     #: Open scope that a person declared over, to when and to who and why.
     reset: dict[str, tuple[int, str]] = {}
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether something is open, and time alone changes nothing for it."""
+        return bool(self.open) and not (self.adverse or self.calm_since or self.reset)
 
 
 def evolve(state: BreakerState, event: Fact | Decision) -> BreakerState:
@@ -72,12 +77,12 @@ def evolve(state: BreakerState, event: Fact | Decision) -> BreakerState:
             return state
     since_ms = state.now_ms - state.policy.window_ms
     state.adverse = {device: seen for device, seen in state.adverse.items() if seen[1] > since_ms}
-    for scope in state.open:
-        adverse, threshold, _ = _count(state, scope)
-        if max(adverse, _total(state.waiting, scope)) > threshold:
-            state.calm_since.pop(scope, None)
-        else:
-            state.calm_since.setdefault(scope, state.now_ms)
+    if isinstance(event, Tick):
+        for scope in state.open:
+            if _is_calm(state, scope):
+                state.calm_since.setdefault(scope, state.now_ms)
+            else:
+                state.calm_since.pop(scope, None)
     return state
 
 
@@ -101,15 +106,32 @@ def _driver_of(scope: str) -> str | None:
     return None if scope == CLUSTER else scope.removeprefix("driver:")
 
 
-def _total(counts: dict[int, dict[str, int]], scope: str) -> int:
-    """Return the devices of a scope, of all partitions."""
+def waiting_for(state: BreakerState, scope: str) -> int:
+    """Return how many devices would be restricted if the breaker of a scope closed now.
+
+    The devices of one node are that node's trouble, and none. For the cluster's, those of a driver whose own breaker is open are
+    none either: that one keeps them.
+    """
     driver = _driver_of(scope)
-    return sum(n for each in counts.values() for name, n in each.items() if driver in (None, name))
+    devices = nodes = 0
+    for told in state.waiting.values():
+        for name, (of_devices, of_nodes) in told.items():
+            if driver == name or (driver is None and f"driver:{name}" not in state.open):
+                devices += of_devices
+                nodes += of_nodes
+    return devices if nodes > 1 else 0
+
+
+def _is_calm(state: BreakerState, scope: str) -> bool:
+    """Whether no more than the threshold turned adverse lately, and no more than that wait for the breaker."""
+    adverse, threshold, _ = _count(state, scope)
+    return max(adverse, waiting_for(state, scope)) <= threshold
 
 
 def _count(state: BreakerState, scope: str) -> tuple[int, int, int]:
     """Return (adverse, threshold, known) of a scope."""
-    driver, known = _driver_of(scope), _total(state.known, scope)
+    driver = _driver_of(scope)
+    known = sum(n for counts in state.known.values() for name, n in counts.items() if driver in (None, name))
     alone = explained = 0
     nodes = set()
     for device, (name, _, incident) in state.adverse.items():
@@ -151,7 +173,8 @@ def decide(state: BreakerState) -> tuple[Decision, ...]:
     for scope, opened_ms in sorted(state.open.items()):
         calm_ms = state.calm_since.get(scope)
         reset = state.reset.get(scope)
-        if reset is not None or (calm_ms is not None and state.now_ms - calm_ms >= state.policy.quiet_ms):
+        is_quiet = calm_ms is not None and state.now_ms - calm_ms >= state.policy.quiet_ms
+        if reset is not None or (is_quiet and _is_calm(state, scope)):
             clause, reason = "breaker.quiet_ms", "below the threshold for the whole quiet time"
             if reset is not None:
                 clause, reason = "breaker_reset_requested", reset[1]

@@ -194,7 +194,7 @@ class Live:
         said = _Saying(cause, answer)
         if isinstance(event, CensusTaken):
             if self.breaker is not None and self._is_news(event):
-                self._tell_breaker([event], event.at_ms, said)
+                self._tell_breaker([event], said)
             return
         assert isinstance(event, Fact)
         if self.partition.knows(event):
@@ -207,7 +207,7 @@ class Live:
             self.breaker = BREAKER.evolve(self.breaker, event)
         elif isinstance(event, BreakerResetRequested):
             if self.breaker is not None:
-                self._tell_breaker([event], event.observed_at_ms, said)
+                self._tell_breaker([event], said)
         elif isinstance(event, Tick):
             self._tick(event, said)
 
@@ -220,18 +220,19 @@ class Live:
                 said.answer.forwarded.append((home_of(self.total), opened))
             heard.insert(0, census)
         if self.breaker is not None:
-            self._tell_breaker(heard, tick.observed_at_ms, said)
+            self._tell_breaker(heard, said)
 
-    def _tell_breaker(self, heard: list[Fact | CensusTaken], at_ms: int, said: _Saying) -> None:
+    def _tell_breaker(self, heard: list[Fact | CensusTaken], said: _Saying) -> None:
         assert self.breaker is not None
         self.breaker, decisions = BREAKER.step(self.breaker, heard)
         for decision in decisions:
             said.say(decision, self.partition.policy_hash)
             if isinstance(decision, BreakerOpened | BreakerClosed):
                 for number in range(self.total):
+                    # a census of a partition that lags is older than what was said before, and so would its word be
                     fact = BreakerStateChanged(
                         node="",
-                        observed_at_ms=at_ms,
+                        observed_at_ms=decision.at_ms,
                         partition=number,
                         scope=decision.scope,
                         open=isinstance(decision, BreakerOpened),

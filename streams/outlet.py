@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from sickbay.cloudevents import Headers, Message
@@ -89,6 +89,6 @@ class Figures(Protocol):
         """These are the partitions that the worker has, with the position of each."""
         ...
 
-    def breaker(self, scopes: Sequence[str]) -> None:
-        """These breakers are open, as the worker that has their home knows."""
+    def breaker(self, waiting: Mapping[str, int]) -> None:
+        """The breakers of these scopes are open, each with the devices that wait for it, as the worker that has their home knows."""
         ...

@@ -83,7 +83,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     ticked_ms: int
     #: In the order in which they turned: a census tells them so.
     adverse: tuple[tuple[str, tuple[str, int, str]], ...]
-    waiting: dict[str, int] | None
+    waiting: dict[str, tuple[int, int]] | None
 
 
 def read_policies(header: Header) -> dict[str, Policy]:
@@ -115,7 +115,7 @@ class Partition:
         #: Device to (driver, when it turned, the incident that explains it).
         self._adverse: dict[str, tuple[str, int, str]] = {}
         #: What the newest census since the newest word of a breaker said of the devices that wait for it.
-        self._waiting: dict[str, int] | None = None
+        self._waiting: dict[str, tuple[int, int]] | None = None
         #: Whether that may have changed.
         self._stirred = True
         #: Scope of a breaker to the newest word on it: the same word again, late, changes nothing.
@@ -332,8 +332,9 @@ class Partition:
     def census(self, at_ms: int) -> CensusTaken | None:
         """Return what the breaker must hear at ``at_ms``, ``None`` when nothing changed that could matter."""
         drifted = any(
-            abs(count - self._reported.get(scope, 0)) * 100 > _CENSUS_DRIFT_PERCENT * max(count, 1)
-            for scope, count in self._known.items()
+            abs(self._known[scope] - self._reported.get(scope, 0)) * 100
+            > _CENSUS_DRIFT_PERCENT * max(self._known[scope], 1)
+            for scope in self._known.keys() | self._reported.keys()
         )
         waiting = self._count_waiting()
         if not self._adverse and not drifted and (not self._breakers or waiting == self._waiting):
@@ -359,14 +360,17 @@ class Partition:
             waiting=waiting,
         )
 
-    def _count_waiting(self) -> dict[str, int]:
-        """Return by driver the devices that only an open breaker keeps from being restricted; nothing while none is open."""
+    def _count_waiting(self) -> dict[str, tuple[int, int]]:
+        """Return by driver the devices that only an open breaker keeps from being restricted, and their nodes; nothing while none is open."""
         if not self._breakers:
             return {}
         if self._waiting is not None and not self._stirred:
             return self._waiting
         self._stirred = False
-        counts: Counter[str] = Counter()
+        devices: Counter[str] = Counter()
+        nodes: Counter[str] = Counter()
         for state in self.nodes.values():
-            counts.update(restrictable(state))
-        return dict(sorted(counts.items()))
+            found = Counter(restrictable(state))
+            devices += found
+            nodes.update(found.keys())
+        return {scope: (devices[scope], nodes[scope]) for scope in sorted(devices)}

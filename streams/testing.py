@@ -6,7 +6,7 @@ Whoever writes agents of their own on the decisions can use it to see what a wor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Mapping
 from typing import Any, Final, NamedTuple
 
 from sickbay.cloudevents import Message
@@ -51,7 +51,7 @@ class Counts:
     def held(self, positions: Mapping[int, int]) -> None:
         return
 
-    def breaker(self, scopes: Sequence[str]) -> None:
+    def breaker(self, waiting: Mapping[str, int]) -> None:
         return
 
 

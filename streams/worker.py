@@ -25,6 +25,7 @@ from sickbay.errors import CodecError, ServiceError
 from sickbay.operations.failpoints import reach
 from sickbay.topics import Topics
 from streams.answers import answer_messages, forwards, mark_message
+from streams.breaker import waiting_for
 from streams.live import Live, NoPolicyError, Record, read_message
 from streams.outlet import Delivered, Figures, Outlet
 from streams.pieces import end_key, load_snapshot, manifest_key, pack, piece_key, position_of
@@ -265,7 +266,7 @@ class Worker:
                 sent.add_done_callback(lambda _: self._figures.decided(record.written_at_ms))
         self._figures.moved(number, live.position, live.time_ms)
         if live.breaker is not None:
-            self._figures.breaker(sorted(live.breaker.open))
+            self._figures.breaker({scope: waiting_for(live.breaker, scope) for scope in live.breaker.open})
 
     async def _mark(self, held: _Held, offset: int, outcome: str) -> None:
         message = mark_message(held.live.number, offset, outcome)

@@ -147,6 +147,12 @@ class WorkMetrics:
             ["scope"],
             registry=registry,
         )
+        self._waiting = Gauge(
+            "sickbay_work_breaker_waiting_devices",
+            "Suspect devices of a scope that would be restricted if its breaker closed; more than the threshold keep it open.",
+            ["scope"],
+            registry=registry,
+        )
         self._scopes = Bounded()
         self._clock = clock
 
@@ -176,9 +182,11 @@ class WorkMetrics:
         """The snapshots of a partition are another worker's business from here on; ``positions.assigned`` is told besides."""
         self._snapshots.forget(str(partition))
 
-    def breaker(self, scope: str, *, is_open: bool) -> None:
-        """The breaker of a scope opened or closed."""
-        self._breakers.labels(self._scopes(scope)).set(1 if is_open else 0)
+    def breaker(self, scope: str, *, waiting: int | None) -> None:
+        """The breaker of a scope is open and so many devices wait for it, or is closed (``None``)."""
+        label = self._scopes(scope)
+        self._breakers.labels(label).set(0 if waiting is None else 1)
+        self._waiting.labels(label).set(waiting or 0)
 
 
 class ProjectMetrics:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sickbay.decisions import BreakerClosed, BreakerOpened, CensusTaken
-from sickbay.facts import BreakerResetRequested
+from sickbay.facts import BreakerResetRequested, Tick
 from streams.breaker import BREAKER, CLUSTER, BreakerState
 
 _settings = settings(max_examples=120, deadline=None)
@@ -53,7 +53,9 @@ def histories(draw):
                 partition=draw(st.integers(0, 1)),
                 known={name: draw(st.integers(0, 60)) for name in DRIVERS},
                 adverse=tuple((name, f"n{n}|{name}-{d}", at_ms, by) for name, n, d, by in adverse),
-                waiting={name: draw(st.sampled_from([0, 0, 2, 30])) for name in DRIVERS},
+                waiting={
+                    name: (draw(st.sampled_from([0, 0, 2, 30])), draw(st.integers(0, 2))) for name in DRIVERS
+                },
             )
         )
     return events
@@ -68,15 +70,16 @@ def walk(events):
     return state, log
 
 
-def waiting_now(log, scope):
-    """Count again, naively: the newest word of each partition on the devices that wait for the breaker."""
+def waiting_now(log, scope, is_open):
+    """Count again, naively: the newest word of each partition on the devices that wait for this breaker and for no other."""
     newest = {event.partition: event.waiting for event, _ in log if isinstance(event, CensusTaken)}
-    return sum(
-        count
+    counted = [
+        told
         for counts in newest.values()
-        for name, count in counts.items()
-        if scope in (CLUSTER, f"driver:{name}")
-    )
+        for name, told in counts.items()
+        if scope == f"driver:{name}" or (scope == CLUSTER and f"driver:{name}" not in is_open)
+    ]
+    return sum(devices for devices, _ in counted) if sum(nodes for _, nodes in counted) > 1 else 0
 
 
 def threshold_now(state, scope):
@@ -178,21 +181,22 @@ def test_opened_and_closed_take_turns_and_everything_closes_in_the_end(events):
 
 @given(histories())
 @_settings
-def test_time_alone_never_closes_a_breaker_for_which_more_than_the_threshold_wait(events):
-    """Nor any scope before a whole quiet time in which no more than that waited; a person may close it at any time."""
+def test_time_alone_closes_a_breaker_only_after_a_quiet_time_and_while_no_more_than_the_threshold_wait(
+    events,
+):
+    """At each tick of a whole quiet time, and at the end of it; a person may close it at any time."""
     state, log = walk(events)
     calm_ms = dict.fromkeys(SCOPES)
     at, seen = BreakerState(), []
     for event, decided in log:
         at = BREAKER.fold(at, [event])
         seen.append((event, decided))
-        for scope in SCOPES:
-            if waiting_now(seen, scope) > threshold_now(at, scope):
-                calm_ms[scope] = None
-            elif calm_ms[scope] is None:
-                calm_ms[scope] = at.now_ms
+        excess = {scope: waiting_now(seen, scope, at.open) > threshold_now(at, scope) for scope in SCOPES}
+        if isinstance(event, Tick):
+            for scope in SCOPES:
+                calm_ms[scope] = None if excess[scope] else calm_ms[scope] or at.now_ms
         for closed in (d for d in decided if isinstance(d, BreakerClosed) and d.clause == "breaker.quiet_ms"):
-            assert calm_ms[closed.scope] is not None
+            assert not excess[closed.scope]
             assert closed.at_ms - calm_ms[closed.scope] >= QUIET_MS
         at = BREAKER.fold(at, decided)
     assert state == at

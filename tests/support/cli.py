@@ -143,8 +143,14 @@ class _Waiting:
         atexit.register(self._end)
 
     def run(self, *arguments) -> Done:
-        self._process.stdin.write(json.dumps([str(argument) for argument in arguments]) + "\n")
-        return Done(*json.loads(self._process.stdout.readline()))
+        try:
+            self._process.stdin.write(json.dumps([str(argument) for argument in arguments]) + "\n")
+            return Done(*json.loads(self._process.stdout.readline()))
+        except BaseException:
+            # its answer may come yet, and would be taken for that to the next question
+            self._process.kill()
+            _waiting.cache_clear()
+            raise
 
     def _end(self) -> None:
         self._process.communicate(timeout=TIMEOUT_S)

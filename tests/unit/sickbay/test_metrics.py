@@ -63,7 +63,7 @@ def everything(clock) -> CollectorRegistry:
         positions.moved(0, 1, clock.now_ms())
     work.answered("taken", {"tick": 1}, {"alert_raised": 1})
     work.snapshotted(0)
-    work.breaker("cluster", is_open=False)
+    work.breaker("cluster", waiting=None)
     project.wrote(1, 0.01)
     FigureMetrics(registry, Counting(FIGURES), clock).refresh()
     return registry
@@ -114,7 +114,7 @@ def test_a_million_values_make_a_bounded_number_of_series(registry, clock) -> No
     [
         lambda ingest, _work, text: ingest.heard(text),
         lambda ingest, _work, text: ingest.relisted(text),
-        lambda _ingest, work, text: work.breaker(text, is_open=True),
+        lambda _ingest, work, text: work.breaker(text, waiting=1),
         lambda _ingest, work, text: work.answered(text, {text: 1}, {text: 1}),
     ],
 )
@@ -260,7 +260,7 @@ def test_work_tells_what_became_of_records_and_how_long_it_took(registry, clock)
     metrics.parked()
     metrics.decided(clock.ms - 400)
     metrics.decided(clock.ms + 5_000)  # the broker's clock is ahead
-    metrics.breaker("cluster", is_open=True)
+    metrics.breaker("cluster", waiting=7)
     metrics.snapshotted(2, clock.ms - 9_000)
     metrics.snapshotted(3)
     metrics.revoked(3)
@@ -272,6 +272,10 @@ def test_work_tells_what_became_of_records_and_how_long_it_took(registry, clock)
     assert value(registry, "sickbay_work_decision_latency_seconds_sum") == pytest.approx(0.4)
     assert value(registry, "sickbay_work_decision_latency_seconds_bucket", le="0.3") == 1
     assert value(registry, "sickbay_work_breaker_open", scope="cluster") == 1
+    assert value(registry, "sickbay_work_breaker_waiting_devices", scope="cluster") == 7
+    metrics.breaker("cluster", waiting=None)
+    assert value(registry, "sickbay_work_breaker_open", scope="cluster") == 0
+    assert value(registry, "sickbay_work_breaker_waiting_devices", scope="cluster") == 0
     assert value(registry, "sickbay_work_snapshot_age_seconds", partition="2") == 9
     assert value(registry, "sickbay_work_snapshot_age_seconds", partition="3") is None
 

@@ -9,7 +9,7 @@ from facts_of import DRIVER, HOUR, MINUTE, SECOND, T0, policy_changed, tick
 from sickbay.decisions import CensusTaken
 from sickbay.facts import BreakerResetRequested
 from sickbay.policy import BreakerPolicy, Policy
-from streams.breaker import BREAKER, CLUSTER, BreakerState
+from streams.breaker import BREAKER, CLUSTER, BreakerState, waiting_for
 
 WINDOW_MS, QUIET_MS = BreakerPolicy().window_ms, BreakerPolicy().quiet_ms
 SCOPE = f"driver:{DRIVER}"
@@ -19,10 +19,10 @@ def turned(number, at_ms=T0, *, node=None, incident="", driver=DRIVER):
     return driver, f"{node or f'node-{number}'}|dra:{driver}/p/gpu-{number}", at_ms, incident
 
 
-def census(known, adverse=(), *, at_ms=T0, partition=0, driver=DRIVER, waiting=0):
+def census(known, adverse=(), *, at_ms=T0, partition=0, driver=DRIVER, waiting=0, nodes=2):
     return CensusTaken(
         node="", at_ms=at_ms, partition=partition, known={driver: known}, adverse=tuple(adverse),
-        waiting={driver: waiting},
+        waiting={driver: (waiting, nodes)},
     )  # fmt: skip
 
 
@@ -190,10 +190,13 @@ def test_the_quiet_time_begins_when_no_more_than_the_threshold_wait():
     breaker = storm(5)
     breaker.step(census(0, waiting=2, partition=0), census(20, waiting=2, partition=1))
     breaker.step(tick(T0 + HOUR))
-    breaker.step(census(20, at_ms=T0 + HOUR + SECOND, waiting=1, partition=1))
+    breaker.step(census(20, at_ms=T0 + HOUR + SECOND, waiting=1, partition=1), tick(T0 + HOUR + SECOND))
 
-    assert () == breaker.step(tick(T0 + HOUR + SECOND + QUIET_MS - 1))
-    assert 4 == len(breaker.step(tick(T0 + HOUR + SECOND + QUIET_MS)))
+    breaker.step(tick(T0 + HOUR + SECOND + QUIET_MS - 1))
+    assert {SCOPE} == set(breaker.state.open)
+
+    breaker.step(tick(T0 + HOUR + SECOND + QUIET_MS))
+    assert not breaker.state.open
 
 
 def test_what_waits_of_another_driver_keeps_only_the_clusters_open():
@@ -203,6 +206,68 @@ def test_what_waits_of_another_driver_keeps_only_the_clusters_open():
     breaker.step(tick(T0 + HOUR))
 
     assert {CLUSTER} == set(breaker.state.open)
+
+
+def test_what_waits_of_a_driver_whose_own_breaker_is_open_does_not_keep_the_clusters():
+    """It keeps the driver's, which is enough: closing the cluster's restricts none of it."""
+    breaker = storm(5)
+    breaker.step(census(20, at_ms=T0 + SECOND, waiting=9))
+    for at_ms in (WINDOW_MS, WINDOW_MS + QUIET_MS, HOUR):
+        breaker.step(tick(T0 + at_ms))
+
+    assert {SCOPE} == set(breaker.state.open)
+    assert 9 == waiting_for(breaker.state, SCOPE)
+
+
+@pytest.mark.parametrize(("nodes", "closes"), [(1, True), (2, False)])
+def test_what_waits_on_one_node_is_that_nodes_trouble(nodes, closes):
+    breaker = storm(5)
+    breaker.step(census(20, at_ms=T0 + SECOND, waiting=9, nodes=nodes))
+    for at_ms in (WINDOW_MS, WINDOW_MS + QUIET_MS):
+        breaker.step(tick(T0 + at_ms))
+
+    assert closes == (not breaker.state.open)
+
+
+def test_the_order_in_which_partitions_tell_of_one_moment_makes_no_difference():
+    """Two wait, then one here and two there: no more than three at any time."""
+    told = [
+        census(10, waiting=1, partition=1, at_ms=T0 + HOUR),
+        census(10, waiting=2, partition=2, at_ms=T0 + HOUR),
+    ]
+    closed = []
+    for order in (told, told[::-1]):
+        breaker = storm(5)
+        breaker.step(census(10, waiting=3, partition=1), census(10, partition=2), tick(T0 + WINDOW_MS))
+        breaker.step(*order, tick(T0 + HOUR))
+        closed.append(breaker.decisions[2:])
+
+    assert closed[0] == closed[1]
+    assert "breaker_closed" in [d.KIND for d in closed[0]]
+
+
+def test_a_census_between_two_ticks_keeps_open_what_was_quiet_until_then():
+    breaker = storm(5)
+    breaker.step(tick(T0 + WINDOW_MS))
+
+    breaker.step(census(20, waiting=9, at_ms=T0 + WINDOW_MS + QUIET_MS))
+    assert {SCOPE} == set(breaker.state.open)
+
+
+def test_only_what_waits_for_devices_alone_is_stuck():
+    """A replay passes over the silence that follows, so time must have nothing to do there."""
+    breaker = storm(5)
+    assert not breaker.state.is_stuck
+
+    breaker.step(census(20, at_ms=T0 + SECOND, waiting=9), tick(T0 + SECOND))
+    assert not breaker.state.is_stuck, "the storm is in the window"
+
+    for at_ms in (WINDOW_MS, WINDOW_MS + QUIET_MS):
+        breaker.step(tick(T0 + at_ms))
+    assert breaker.state.is_stuck
+
+    breaker.step(census(20, at_ms=T0 + HOUR), tick(T0 + HOUR))
+    assert not breaker.state.is_stuck, "the quiet time runs"
 
 
 def test_a_person_closes_it_whatever_waits():

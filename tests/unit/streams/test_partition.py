@@ -15,6 +15,7 @@ from facts_of import (
     gap,
     hold,
     lapsed,
+    node_gone,
     plugin,
     policy_changed,
     published,
@@ -165,6 +166,17 @@ def test_a_census_is_taken_when_the_known_devices_changed():
     assert {RESOURCE: 22} == made.census(T0 + 3).known
 
 
+def test_a_driver_that_is_gone_is_told_to_be_gone():
+    """The threshold would stay as high as it was."""
+    made = partition()
+    made.step(on("a", word(CARD, "Healthy", T0, 1)))
+    made.census(T0)
+    made.step(on("a", node_gone(T0 + 1, 9)))
+
+    assert {} == made.census(T0 + 2).known
+    assert made.census(T0 + 3) is None
+
+
 def test_a_census_names_what_newly_turned_adverse_once():
     """A device that was in service and is not: with its node, its time and no more than once."""
     made = partition()
@@ -247,7 +259,7 @@ def test_while_a_breaker_is_open_a_census_counts_what_waits_for_it():
     """Told once at its opening and then when it changes: devices that are Unknown, until they are known again."""
     made, _ = stormed()
 
-    assert {RESOURCE: 4} == made.census(T0 + 4).waiting
+    assert {RESOURCE: (4, 2)} == made.census(T0 + 4).waiting
     assert made.census(T0 + 5) is None
 
     made.step(tick(T0 + HOUR))
@@ -257,7 +269,7 @@ def test_while_a_breaker_is_open_a_census_counts_what_waits_for_it():
     made.step(on("a", word(plugin(0), "Healthy", T0 + HOUR, 3)))
     made.step(tick(T0 + 2 * HOUR))
 
-    assert {RESOURCE: 3} == made.census(T0 + 2 * HOUR).waiting
+    assert {RESOURCE: (3, 2)} == made.census(T0 + 2 * HOUR).waiting
 
 
 def test_a_node_without_waiting_devices_tells_so_once_when_a_breaker_opens():
@@ -292,7 +304,7 @@ def test_what_is_restricted_faulty_unmonitored_or_of_a_lost_node_does_not_wait()
     made.step(on("lost", word(plugin(1), "Unknown", at_ms + 1, 4)))
     made.step(on("silent", published(0, at_ms, 1, taints=[UNMONITORED])))
 
-    assert {RESOURCE: 1} == made.census(at_ms + 2).waiting
+    assert {RESOURCE: (1, 1)} == made.census(at_ms + 2).waiting
 
     made.step(on("lost", lapsed(at_ms + MINUTE, 1, at_ms)))
 

@@ -544,9 +544,11 @@ def test_a_fleet_that_stays_unknown_is_not_restricted_when_the_storm_is_long_ove
     everybody(driver, T0 + 4 * f.HOUR)
     all_of(driver)
     said = [d for number in range(TOTAL) for d in decisions(driver, number)]
-    assert not any(isinstance(d, BreakerClosed) for d in said)
+    assert {"cluster"} == {d.scope for d in said if isinstance(d, BreakerClosed)}, (
+        "the driver's own is enough"
+    )
 
-    # the second tick is that at which the homes of all partitions have been heard
+    # by the second tick the home has heard all partitions
     for at_ms in (10_000, 20_000, 100_000):
         everybody(driver, T0 + 4 * f.HOUR + at_ms)
         all_of(driver)
@@ -659,6 +661,31 @@ def test_a_census_that_comes_again_after_a_newer_one_is_passed_over(restarted):
     send(old)
     assert decisions(driver, home) == said
     assert snapshot_of(driver, home).breaker.known[other] == {f.DRIVER: 1_000}
+
+
+def test_what_the_census_of_a_partition_that_lags_leads_to_is_heard_after_what_was_said_before():
+    """The breaker closed, and a census of earlier opens it again: that word is the newer one for every partition."""
+    driver, home = Driver(TOTAL), home_of(TOTAL)
+    begin(driver, STORM, T0)
+    all_of(driver)
+    other = next(number for number in range(TOTAL) if number != home)
+
+    def send(at_ms, known, count):
+        adverse = tuple((f.DRIVER, f"n{i}|{f.plugin(0)}", at_ms - 1, "") for i in range(count))
+        census = CensusTaken(node="", at_ms=at_ms, partition=other, known={f.DRIVER: known}, adverse=adverse)
+        driver.write(home, single(wrap_decision(census, wrap_fact(tick(at_ms, other)), 0, "p")))
+        all_of(driver)
+
+    send(T0 + 10_000, 10, 4)
+    send(T0 + 20_000, 1_000, 0)
+    for at_ms in (T0 + 30_000, T0 + 200_000):
+        feed(driver, [tick(at_ms, home)])
+        all_of(driver)
+    assert not snapshot_of(driver, other).partition.header().breakers
+    send(T0 + 150_000, 1_000, 101)
+    scopes = {"cluster", f"driver:{f.DRIVER}"}
+    assert scopes == set(snapshot_of(driver, home).breaker.open)
+    assert scopes == set(snapshot_of(driver, other).partition.header().breakers)
 
 
 def test_a_census_after_a_restart_is_that_of_a_worker_that_never_stopped():
