@@ -48,6 +48,7 @@ def test_a_bad_device_receives_no_new_pod_from_the_real_scheduler_until_its_rule
     bad = quarantined(rack.device_id("gpu-0"), rack.name)
     exclusion = acting("enforce")
     exclusion.look(bad)
+    rack.until_kept_from("gpu-0", other="gpu-1")
     rack.ask("a")
     assert "gpu-1" == rack.bound("a")
     rack.ask("b")

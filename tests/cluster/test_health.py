@@ -75,6 +75,8 @@ class Ward:
         (status,) = bound["status"]["resourceClaimStatuses"]
         claim = self.api.get(f"{CLAIMS}/namespaces/health/resourceclaims/{status['resourceClaimName']}")
         (result,) = claim["status"]["allocation"]["devices"]["results"]
+        # what is said of the device is joined through the claim, which comes by another watch
+        self.observer.has_seen("resourceclaims", claim)
         return bound, claim, result["device"]
 
     def say(self, bound, name, *words):

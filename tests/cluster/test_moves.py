@@ -58,8 +58,11 @@ class Ward:
                             {"status": {"conditions": ready}},
                         )
 
-    def begin(self, *, controlled=True, lease_ms=LEASE_MS):
-        """Run the workload, and quarantine the device that the scheduler gave it. Return its Pod."""
+    def begin(self, *, controlled=True, lease_ms=LEASE_MS, before=lambda: None):
+        """Run the workload, and quarantine the device that the scheduler gave it. Return its Pod.
+
+        ``before`` is called before the lease begins to run.
+        """
         self.rack.ask("warm")
         self.rack.bound("warm")
         self.api.delete(f"{self.rack.pods}/warm", gracePeriodSeconds=0)
@@ -81,6 +84,7 @@ class Ward:
             self.api.create(self.rack.pods, {"metadata": metadata | {"name": self.name}, "spec": spec})
         (found,) = until(self.ready, "the workload")
         device = self.rack.device_id(self.rack.device_of(found["metadata"]["name"]))
+        before()
         now_ms = self.clock.now_ms()
         self.view.fold(quarantined(device, self.rack.name, now_ms))
         of = {
@@ -105,6 +109,18 @@ class Ward:
             )
             and "deletionTimestamp" not in each["metadata"]
         ]
+
+    def budget(self, name, least):
+        """Make a disruption budget of the workload, and wait until it counts as many Pods as it needs."""
+        selector = {"matchLabels": {"app": self.name}}
+        body = {"metadata": {"name": name}, "spec": {"minAvailable": least, "selector": selector}}
+        self.api.create(BUDGETS, body)
+
+        def counts():
+            status = self.api.get(f"{BUDGETS}/{name}").get("status", {})
+            return status.get("observedGeneration") and status.get("currentHealthy", 0) >= least
+
+        until(counts, "a budget that counts")
 
     def move(self, movers=1):
         """Let movers that all believe to lead act until one has reported the end; return what they wrote."""
@@ -188,13 +204,7 @@ def test_two_movers_fighting_over_one_workload_evict_once(ward):
 
 
 def test_a_disruption_budget_that_forbids_it_keeps_the_workload_and_is_the_evidence(ward):
-    before = ward.begin(lease_ms=12_000)
-    selector = {"matchLabels": {"app": ward.name}}
-    ward.api.create(
-        BUDGETS, {"metadata": {"name": ward.name}, "spec": {"minAvailable": 1, "selector": selector}}
-    )
-    path = f"{BUDGETS}/{ward.name}"
-    until(lambda: ward.api.get(path).get("status", {}).get("observedGeneration"), "a budget that counts")
+    before = ward.begin(lease_ms=12_000, before=lambda: ward.budget(ward.name, 1))
     ward.move()
     assert "failed" == ward.outcome.outcome
     # the server's words name the budget and its counts
@@ -204,23 +214,18 @@ def test_a_disruption_budget_that_forbids_it_keeps_the_workload_and_is_the_evide
 
 def test_of_a_pod_with_two_budgets_the_eviction_api_cannot_judge_and_that_is_the_evidence(ward):
     """It answers 500 for as long as both are there; nothing that is tried again mends it."""
-    before = ward.begin(lease_ms=12_000)
-    selector = {"matchLabels": {"app": ward.name}}
-    names = (ward.name, f"{ward.name}-b")
-    for name in names:
-        ward.api.create(
-            BUDGETS, {"metadata": {"name": name}, "spec": {"minAvailable": 0, "selector": selector}}
-        )
+    other = f"{ward.name}-b"
+
+    def budgets():
+        for name in (ward.name, other):
+            ward.budget(name, 0)
+
     try:
-        for name in names:
-            path = f"{BUDGETS}/{name}"
-            until(
-                lambda path=path: ward.api.get(path).get("status", {}).get("observedGeneration"),
-                "a budget that counts",
-            )
+        before = ward.begin(lease_ms=12_000, before=budgets)
         writes = ward.move()
     finally:
-        ward.api.delete(f"{BUDGETS}/{names[1]}")
+        with suppress(ApiError):
+            ward.api.delete(f"{BUDGETS}/{other}")
     assert {500} == {code for path, code in writes if path == "eviction"}
     assert ("failed", True) == (
         ward.outcome.outcome,

@@ -7,6 +7,7 @@ import asyncio
 import manifests
 import pytest
 from cli import run
+from cluster_acting import until
 from control_plane import ApiError
 from kubelets import Kubelet
 from live_watch import following
@@ -44,10 +45,30 @@ DENIED = {
 }
 
 
+#: A request for each of the roles that are made, which the API server takes up one by one.
+ALLOWED = (
+    "/api/v1/pods",
+    "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
+    "/apis/coordination.k8s.io/v1/namespaces/sickbay/leases/sickbay-ingest",
+    "/metrics",
+)
+
+
+def is_allowed(api, path):
+    try:
+        api.get(path)
+    except ApiError as error:
+        return error.status != 403
+    return True
+
+
 @pytest.fixture
 def account(plane, tmp_path):
-    """Return a kubeconfig of the account of ``ingest``, whose token is in a file as in a Pod."""
+    """Return a kubeconfig of the account of ``ingest``, whose token is in a file as in a Pod, once its rights are in force."""
     manifests.apply(plane.admin, "rbac/ingest.yaml", "rbac/doctor.yaml")
+    api = plane.as_account("sickbay", "sickbay-ingest")
+    for path in ALLOWED:
+        until(lambda path=path: is_allowed(api, path), f"the right to {path}")
     token = tmp_path / "token"
     token.write_text(plane.token("sickbay", "sickbay-ingest"), encoding="utf-8")
     return plane.kubeconfig(tmp_path / "kubeconfig", user="ingest", token_file=token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from contextlib import suppress
 
@@ -158,7 +159,7 @@ def test_a_probe_gets_exactly_the_tainted_device_on_its_node_and_passes(probed):
     name = running["metadata"]["labels"]["batch.kubernetes.io/job-name"]
     assert probed.allocated(f"{CLAIMS}/{name}") == [(NODE, "gpu-1")]
     probed.kubelet.run(running)
-    looks = iter(range(100))
+    looks = itertools.count()
 
     def reported():
         if next(looks) == 2:
@@ -186,7 +187,7 @@ def test_a_probe_gets_exactly_the_tainted_device_on_its_node_and_passes(probed):
 
 
 def test_an_ordinary_claim_does_not_get_the_tainted_device(probed):
-    for number, expected in enumerate([[(NODE, "gpu-0")], None]):
+    for number in range(2):
         asked = {"name": "r", "exactly": {"deviceClassName": "probed"}}
         claim = {"metadata": {"name": f"plain-{number}"}, "spec": {"devices": {"requests": [asked]}}}
         probed.api.create(CLAIMS, claim)
@@ -197,14 +198,17 @@ def test_an_ordinary_claim_does_not_get_the_tainted_device(probed):
         }
         body["spec"]["containers"][0]["resources"]["claims"] = [{"name": "r"}]
         probed.api.create(PODS, body)
+        # the first word of the scheduler may be of what it has not heard of yet
         end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             found = probed.api.get(f"{PODS}/plain-{number}")
-            if found["spec"].get("nodeName") or found["status"].get("conditions"):
+            words = str(found["status"].get("conditions"))
+            if found["spec"].get("nodeName") or (number == 1 and "cannot allocate all claims" in words):
                 break
             time.sleep(0.05)
-        assert probed.allocated(f"{CLAIMS}/plain-{number}") == expected
-    assert "cannot allocate all claims" in str(found["status"]["conditions"])
+        given = found["spec"].get("nodeName"), probed.allocated(f"{CLAIMS}/plain-{number}")
+        assert given == ((NODE, [(NODE, "gpu-0")]) if number == 0 else (None, None)), words
+    assert "cannot allocate all claims" in words
 
 
 def test_a_probe_that_fails_has_failed_with_its_exit_code(probed):
@@ -220,7 +224,7 @@ def test_a_probe_that_fails_has_failed_with_its_exit_code(probed):
 
 
 def test_a_probe_that_does_not_end_is_ended_by_its_job_and_has_failed(probed):
-    probed.policy = ReturnPolicy(prober="job", probe_timeout_ms=4_000)
+    probed.policy = ReturnPolicy(prober="job", probe_timeout_ms=20_000)
     probed.begin()
     # our own deadline stands behind that of the Job
     start = probed.now_ms()

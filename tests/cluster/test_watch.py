@@ -57,6 +57,14 @@ def token_of_ingest(plane, folder):
     return token
 
 
+def status_of(api, path):
+    try:
+        api.get(path)
+    except ApiError as error:
+        return error.status
+    return 200
+
+
 async def agree(live, plane, timeout_s=40):
     """Wait until the facts leave exactly those Pods standing that the API server has."""
 
@@ -234,7 +242,8 @@ def test_w18_a_right_that_is_taken_away_is_no_empty_cluster(some, tmp_path):
             kept = plane.admin.get(f"{binding}/sickbay-ingest")
             plane.admin.delete(f"{binding}/sickbay-ingest")
             try:
-                await asyncio.sleep(0.5)
+                api = plane.as_account("sickbay", "sickbay-ingest")
+                await live.until(lambda: status_of(api, "/api/v1/pods") == 403)
                 proxy.cut()
                 await live.until(lambda: "403" in live.watch.status()["pods"].reason)
                 plane.admin.delete(f"{path}/d", gracePeriodSeconds=0)

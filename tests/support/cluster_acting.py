@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from contextlib import suppress
 from typing import Any
@@ -67,18 +68,23 @@ class Rack:
     def device_id(self, device: str) -> str:
         return f"dra:{self.driver}/{self.name}/{device}"
 
-    def ask(self, name: str, **more: Any) -> Any:
-        """Make a Pod with a claim for one device of this node."""
-        spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": self.driver}}]}}
+    def ask(self, name: str, *, device: str = "", **more: Any) -> Any:
+        """Make a Pod with a claim for one device of this node, or for this one and no other."""
+        exactly: dict[str, Any] = {"deviceClassName": self.driver}
+        if device:
+            expression = f'device.attributes["{self.driver}"].uuid == "{self.name}-{device}"'
+            exactly["selectors"] = [{"cel": {"expression": expression}}]
+        template = f"{self.name}-{device}" if device else self.driver
+        spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
         with suppress(ApiError):
             self.api.create(
                 f"{CLAIMS}/namespaces/{self.namespace}/resourceclaimtemplates",
-                {"metadata": {"name": self.driver}, "spec": {"spec": spec}},
+                {"metadata": {"name": template}, "spec": {"spec": spec}},
             )
         asked = pod(name)
         asked["metadata"] |= more.get("metadata", {})
         asked["spec"]["nodeSelector"] = {"kubernetes.io/hostname": self.name}
-        asked["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": self.driver}]
+        asked["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
         asked["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
         return self.api.create(self.pods, asked)
 
@@ -100,15 +106,38 @@ class Rack:
 
     def refused(self, name: str) -> str:
         """Wait until the scheduler says why it cannot place a Pod."""
+        return until(lambda: self._reason(name), f"{name} refused")
 
-        def reason() -> str:
-            conditions = self.api.get(f"{self.pods}/{name}")["status"].get("conditions") or ()
-            return next(
-                (c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"),
-                "",
+    def _reason(self, name: str) -> str:
+        conditions = self.api.get(f"{self.pods}/{name}")["status"].get("conditions") or ()
+        return next(
+            (c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), ""
+        )
+
+    def until_kept_from(self, device: str, other: str) -> None:
+        """Wait until the scheduler gives a device to nobody. It hears of rules by another watch than of Pods.
+
+        That it gives the other one shows that it knows both: a refusal is then of the rule.
+        """
+        numbers = itertools.count()
+
+        def tried(device: str) -> bool:
+            name = f"witness-{next(numbers)}"
+            self.ask(name, device=device)
+            until(lambda: self.node_of(name) or self._reason(name), f"a word on {name}")
+            bound = bool(self.node_of(name))
+            self.api.delete(f"{self.pods}/{name}", gracePeriodSeconds=0)
+            claims = f"{CLAIMS}/namespaces/{self.namespace}/resourceclaims"
+            until(
+                lambda: (
+                    not [c for c in self.api.items(claims) if c["metadata"]["name"].startswith(f"{name}-")]
+                ),
+                f"no claim of {name}",
             )
+            return bound
 
-        return until(reason, f"{name} refused")
+        until(lambda: tried(other), f"{other} given")
+        until(lambda: not tried(device), f"{device} refused")
 
     def leave(self) -> None:
         for each in self.api.items(self.pods):

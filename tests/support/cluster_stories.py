@@ -32,7 +32,7 @@ WAIT_S = 30
 @contextmanager
 def recording(plane: ControlPlane, path: Path) -> Iterator[None]:
     """Record the cluster to a file while the block runs."""
-    told = path.with_suffix(".log")
+    told = _log_of_recorder(plane)
     kubeconfig = plane.kubeconfig(plane.folder / "recorder")
     with told.open("wb") as log:
         process = subprocess.Popen(
@@ -56,6 +56,17 @@ def recording(plane: ControlPlane, path: Path) -> Iterator[None]:
             process.wait()
     assert process.returncode == 0, told.read_text(encoding="utf-8")
     told.unlink()
+
+
+def _log_of_recorder(plane: ControlPlane) -> Path:
+    return plane.folder / "recorder.log"
+
+
+def _is_recorded(plane: ControlPlane, resource: str) -> bool:
+    """Whether the recorder has nothing amiss to say of a resource: it says why it waits, and within seconds that it goes on."""
+    lines = _log_of_recorder(plane).read_text(encoding="utf-8").splitlines()
+    told = [line for line in lines if line.startswith(f"{resource}: ")]
+    return not told or told[-1].count(": ") == 1
 
 
 class Story:
@@ -214,6 +225,8 @@ def upgrade(story: Story, pause: Callable[[float], None] = time.sleep) -> None:
     story.plane.start()
     # long enough that a difference is none of objects that follow one another
     pause(45)
+    # what is published before the recorder watches again comes with its list, as one state and not as a change
+    until(lambda: _is_recorded(story.plane, "resourceslices"), "the recorder does not watch again")
     story.publish()
     pause(40)
     second, more = story.with_gpu("serve", "gpu-a1")
