@@ -46,7 +46,7 @@ _REASON = re.compile(r"(\d+) ([^,]+)")
 UPSTREAM_OF = {"1.36": set(UPSTREAM), "1.37": {"mapping_changed"}}
 WAIT_S = 20
 #: A scheduler that was told of a device a moment ago may not know it yet, and looks again within its back-off.
-SETTLE_S = 4
+SETTLE_S = 12
 #: Decisions on one cluster.
 PER_CLUSTER = 40
 
@@ -221,42 +221,48 @@ class Scenario:
 
     def _republish(self) -> None:
         """A driver publishes the same devices as a new generation, sometimes with another mapping."""
-        kubelet = self._random.choice(list(self.nodes.values()))
+        kubelet, heard_s = self._random.choice(list(self.nodes.values())), 0.15
         driver = self._random.choice(sorted({kind.driver for kind in self.kinds.values()}))
         if driver == "gpu.example.com" and self._random.random() < 0.5:
             changed = mapping(self.version, per_device={"cpu": self._random.choice(["1", "2", "3"])})
             gpu = self.kinds["gpu"]
             gpu.devices = [device | changed for device in gpu.devices]
+            # with the old mapping the scheduler would bind and count, and not come back to it
+            heard_s = 1.0
             # the same everywhere, or the next Pod would find devices of one kind that differ
             for other in self.nodes.values():
                 if other is not kubelet:
                     self._publish(other, driver)
         self._publish(kubelet, driver)
-        time.sleep(0.15)
+        time.sleep(heard_s)
 
     def _finish(self, pod: Any) -> None:
-        kubelet = self.nodes[pod["spec"]["nodeName"]]
+        kubelet, claims = self.nodes[pod["spec"]["nodeName"]], list(self._claims_of(pod))
         self.observer.has_seen("pods", kubelet.finish(pod, self._random.choice(["Succeeded", "Failed"])))
-        self._await_claims_let_go(pod)
+        self._await_claims_let_go(pod, claims)
         self._pods.pop(pod["metadata"]["uid"])
         self.api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
         self._await_gone(pod)
 
     def _remove(self, pod: Any) -> None:
         self._pods.pop(pod["metadata"]["uid"], None)
+        claims = list(self._claims_of(pod))
         with suppress(ApiError):
             self.api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
-        self._await_claims_let_go(pod)
+        self._await_claims_let_go(pod, claims)
         self._await_gone(pod)
 
     def _await_gone(self, pod: Any) -> None:
         uid = pod["metadata"]["uid"]
         self.observer.until(lambda: uid in self.observer.deleted, f"{pod['metadata']['name']} is still heard")
 
-    def _await_claims_let_go(self, pod: Any) -> None:
-        """Wait until the claim controller has freed what the Pod had; what is freed the scheduler must have heard of too."""
+    def _await_claims_let_go(self, pod: Any, claims: list[tuple[str, Any]]) -> None:
+        """Wait until the claim controller has freed what the Pod had; what is freed the scheduler must have heard of too.
+
+        The claims are as they were while the Pod held them: one that goes with it must be heard to be gone.
+        """
         end = time.monotonic() + WAIT_S
-        for name, claim in self._claims_of(pod):
+        for name, claim in claims:
             while time.monotonic() < end:
                 try:
                     found = self.api.get(f"{CLAIMS}/{name}")
