@@ -117,8 +117,8 @@ class Life:
         elif phase == "Running" and each["metadata"]["namespace"] == VERIFICATION:
             self.rack.kubelet.finish(each)
 
-    def _say(self, each: dict[str, Any]) -> None:
-        """Say that a Pod runs, and how its device is."""
+    def _say(self, each: dict[str, Any]) -> bool:
+        """Say that a Pod runs, and how its device is; return False where its claim has none, for then it is about to go."""
         statuses = each["status"].get("resourceClaimStatuses")
         path = f"{CLAIMS}/namespaces/{each['metadata']['namespace']}/resourceclaims"
         given = [
@@ -126,7 +126,10 @@ class Life:
             for entry in each["spec"]["resourceClaims"]
         ]
         name = statuses[0]["resourceClaimName"] if statuses else given[0]
-        (result,) = self.api.get(f"{path}/{name}")["status"]["allocation"]["devices"]["results"]
+        allocation = self.api.get(f"{path}/{name}").get("status", {}).get("allocation")
+        if allocation is None:
+            return False
+        (result,) = allocation["devices"]["results"]
         device = result["device"]
         health = "Healthy" if self.health[device] else "Unhealthy"
         words = [{"resourceID": f"{self.rack.driver}/{self.rack.name}/{device}", "health": health}]
@@ -137,6 +140,7 @@ class Life:
             f"/api/v1/namespaces/{each['metadata']['namespace']}/pods/{each['metadata']['name']}/status",
             {"status": {"conditions": [*told["status"].get("conditions", ()), ready]}},
         )
+        return True
 
     # --- the story ---
 
@@ -182,7 +186,7 @@ class Life:
         self.health[self.bad] = False
         self._publish()
         (worker,) = self.workers()
-        self._say(worker)
+        assert self._say(worker), "the workload has no device"
 
     def repair(self) -> None:
         """The card is well again: the driver says so."""
@@ -203,14 +207,14 @@ class Life:
         return list(dict.fromkeys(d.KIND for d in sorted(found, key=lambda d: d.at_ms)))
 
     def until(self, holds: Callable[[], Any], what: str, disturb: Callable[[], object] | None = None) -> Any:
-        """Wait until something holds; what ended meanwhile is started again by ``disturb``."""
+        """Wait until something holds; what ended meanwhile is started again by ``disturb``, and gets the whole time if that says so."""
         end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             with suppress(ApiError, IndexError):
                 if found := holds():
                     return found
-            if disturb is not None:
-                disturb()
+            if disturb is not None and disturb():
+                end = time.monotonic() + WAIT_S
             time.sleep(0.1)
         logs = "\n".join(f"--- {p.name}\n{p.log[-2500:]}" for p in self.stack.processes.values())
         raise AssertionError(f"it did not come: {what}; so far {self.kinds()}\n{logs}")
@@ -246,8 +250,22 @@ class Life:
         self._playing.join(30)
         with suppress(ApiError):
             self.api.delete(f"/apis/apps/v1/namespaces/{self.rack.namespace}/replicasets/work")
-        for each in self.api.items(f"/api/v1/namespaces/{VERIFICATION}/pods"):
-            self.rack.kubelet.remove(each)
+        # the namespace is that of other tests too, and this one's verifier would make again what is taken away
+        self.stack.processes["verify"].kill()
+        pods = f"/api/v1/namespaces/{VERIFICATION}/pods"
+        lists = (
+            f"/apis/batch/v1/namespaces/{VERIFICATION}/jobs",
+            f"{CLAIMS}/namespaces/{VERIFICATION}/resourceclaims",
+        )
+        for path in lists:
+            for each in self.api.items(path):
+                with suppress(ApiError):
+                    self.api.delete(f"{path}/{each['metadata']['name']}", propagationPolicy="Background")
+        end = time.monotonic() + 30
+        while any(self.api.items(path) for path in (*lists, pods)) and time.monotonic() < end:
+            for each in self.api.items(pods):
+                self.rack.kubelet.remove(each)
+            time.sleep(0.05)
 
 
 _CUSTODY = (
