@@ -12,8 +12,10 @@ SHELL := bash
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
-# Two processes share the tests; a test that starts servers waits more than it computes. PARALLEL= runs them one by one.
-PARALLEL ?= -n 2 --dist worksteal
+# Processes that share the tests, for two cores: a test that starts servers waits more than it computes, and the slow ones wait most.
+# PARALLEL= and PARALLEL_SLOW= run them one by one.
+PARALLEL ?= -n 3 --dist worksteal
+PARALLEL_SLOW ?= -n 4 --dist worksteal
 PACKAGES := sickbay ingest streams projections responders migrations
 
 CACHE := $(CURDIR)/.cache
@@ -202,7 +204,7 @@ test: $(WHEEL_STAMP) postgresql kafka ## build and install the wheel, then run t
 
 .PHONY: test-slow
 test-slow: $(WHEEL_STAMP) postgresql kafka chromium ## run the long suites
-	$(BIN)/pytest -m "slow and not cluster" $(PARALLEL)
+	$(BIN)/pytest -m "slow and not cluster" $(PARALLEL_SLOW)
 
 .PHONY: control-plane
 control-plane: ## build etcd, kube-apiserver, -scheduler and -controller-manager of 1.36 and 1.37 into .cache; needs Go
