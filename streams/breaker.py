@@ -32,9 +32,9 @@ class BreakerState(msgspec.Struct):
     #: ``node|device`` to (driver, when it last turned adverse, the node incident that explains it or ""); older than the
     #: window is dropped.
     adverse: dict[str, tuple[str, int, str]] = {}
-    #: Partition to driver to (devices that would be restricted if no breaker were open, their nodes). Each partition tells it
-    #: anew when one opens; until then what it told in the last storm may keep that one open for some ticks.
-    waiting: dict[int, dict[str, tuple[int, int]]] = {}
+    #: Partition to driver to (devices that would be restricted if no breaker were open, their nodes, the first of these). Each
+    #: partition tells it anew when one opens; until then what it told in the last storm may keep that one open for some ticks.
+    waiting: dict[int, dict[str, tuple[int, int, str]]] = {}
     #: Open scope to when it opened.
     open: dict[str, int] = {}
     #: Open scope to since when it is below its threshold, judged at ticks: what partitions tell of one moment comes one by one.
@@ -109,17 +109,23 @@ def _driver_of(scope: str) -> str | None:
 def waiting_for(state: BreakerState, scope: str) -> int:
     """Return how many devices would be restricted if the breaker of a scope closed now.
 
-    The devices of one node are that node's trouble, and none. For the cluster's, those of a driver whose own breaker is open are
-    none either: that one keeps them.
+    The devices of one node are that node's trouble, and none. For the cluster's, those that the breaker of their driver keeps are
+    none either, unless that one is about to close too.
     """
     driver = _driver_of(scope)
-    devices = nodes = 0
-    for told in state.waiting.values():
-        for name, (of_devices, of_nodes) in told.items():
-            if driver == name or (driver is None and f"driver:{name}" not in state.open):
-                devices += of_devices
-                nodes += of_nodes
-    return devices if nodes > 1 else 0
+    counted = [
+        told
+        for by_driver in state.waiting.values()
+        for name, told in by_driver.items()
+        if told[0] and (driver == name or (driver is None and not _keeps(state, f"driver:{name}")))
+    ]
+    on_one_node = len({node for _, _, node in counted}) == 1 and all(nodes == 1 for _, nodes, _ in counted)
+    return 0 if on_one_node else sum(devices for devices, _, _ in counted)
+
+
+def _keeps(state: BreakerState, scope: str) -> bool:
+    """Whether the breaker of a driver is open and stays so."""
+    return scope in state.open and scope not in state.reset and not _is_calm(state, scope)
 
 
 def _is_calm(state: BreakerState, scope: str) -> bool:

@@ -33,9 +33,11 @@ from sickbay.facts import (
 )
 from sickbay.policy import Policy, policy_from_document
 from sickbay.topics import RECORD_BYTES_MAX
-from streams.custody.aggregate import CUSTODY, NodeState, initial, replay, restrictable
+from streams.custody.aggregate import CUSTODY, NodeState, initial, replay
+from streams.custody.context import Context
 from streams.custody.signals import Source, source_of
 from streams.custody.state import NEVER
+from streams.custody.surroundings import restrictable
 from streams.ledger import aggregate as ledger
 from streams.ledger.aggregate import LEDGER
 from streams.ledger.state import LedgerState
@@ -83,7 +85,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     ticked_ms: int
     #: In the order in which they turned: a census tells them so.
     adverse: tuple[tuple[str, tuple[str, int, str]], ...]
-    waiting: dict[str, tuple[int, int]] | None
+    waiting: dict[str, tuple[int, int, str]] | None
 
 
 def read_policies(header: Header) -> dict[str, Policy]:
@@ -115,7 +117,7 @@ class Partition:
         #: Device to (driver, when it turned, the incident that explains it).
         self._adverse: dict[str, tuple[str, int, str]] = {}
         #: What the newest census since the newest word of a breaker said of the devices that wait for it.
-        self._waiting: dict[str, tuple[int, int]] | None = None
+        self._waiting: dict[str, tuple[int, int, str]] | None = None
         #: Whether that may have changed.
         self._stirred = True
         #: Scope of a breaker to the newest word on it: the same word again, late, changes nothing.
@@ -360,7 +362,7 @@ class Partition:
             waiting=waiting,
         )
 
-    def _count_waiting(self) -> dict[str, tuple[int, int]]:
+    def _count_waiting(self) -> dict[str, tuple[int, int, str]]:
         """Return by driver the devices that only an open breaker keeps from being restricted, and their nodes; nothing while none is open."""
         if not self._breakers:
             return {}
@@ -368,9 +370,10 @@ class Partition:
             return self._waiting
         self._stirred = False
         devices: Counter[str] = Counter()
-        nodes: Counter[str] = Counter()
-        for state in self.nodes.values():
-            found = Counter(restrictable(state))
+        nodes: dict[str, list[str]] = {}
+        for name, state in self.nodes.items():
+            found = Counter(restrictable(Context(state.timeline.head, self.policies)))
             devices += found
-            nodes.update(found.keys())
-        return {scope: (devices[scope], nodes[scope]) for scope in sorted(devices)}
+            for scope in found:
+                nodes.setdefault(scope, []).append(name)
+        return {scope: (devices[scope], len(nodes[scope]), min(nodes[scope])) for scope in sorted(devices)}

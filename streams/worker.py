@@ -22,6 +22,7 @@ from typing import Final
 from sickbay.cloudevents import Message
 from sickbay.deadletters import letter_message
 from sickbay.errors import CodecError, ServiceError
+from sickbay.facts import Tick
 from sickbay.operations.failpoints import reach
 from sickbay.topics import Topics
 from streams.answers import answer_messages, forwards, mark_message
@@ -210,6 +211,9 @@ class Worker:
             Counter(event.KIND for _, event in read.events),
             Counter(opened.envelope.kind for opened in answer.decisions),
         )
+        breaker = held.live.breaker
+        if breaker is not None and any(isinstance(event, Tick) for _, event in read.events):
+            self._figures.breaker({scope: waiting_for(breaker, scope) for scope in breaker.open})
         if answer.outcome == "superseded":
             await self._mark(held, record.offset, "superseded")
             return
@@ -265,8 +269,6 @@ class Worker:
             if message is messages[-1] and isinstance(sent, asyncio.Future):
                 sent.add_done_callback(lambda _: self._figures.decided(record.written_at_ms))
         self._figures.moved(number, live.position, live.time_ms)
-        if live.breaker is not None:
-            self._figures.breaker({scope: waiting_for(live.breaker, scope) for scope in live.breaker.open})
 
     async def _mark(self, held: _Held, offset: int, outcome: str) -> None:
         message = mark_message(held.live.number, offset, outcome)

@@ -10,12 +10,17 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, Protocol
 
-from responders.exclusion.plan import should
 from responders.moves import owners
 from responders.moves.cluster import Cluster
 from responders.moves.declared import Hook
 from responders.moves.limits import Evictions, Leased, admitted, leased
-from responders.moves.plan import (
+from responders.moves.plan import margin_ms, next_step, still_moving
+from responders.moves.pods import Pod
+from responders.moves.replacing import Member
+from responders.moves.reports import end_fact, step_fact
+from responders.moves.sight import Sight
+from responders.moves.staying import StayingOwners
+from responders.moves.steps import (
     Begin,
     CallHook,
     End,
@@ -29,13 +34,7 @@ from responders.moves.plan import (
     TellFailure,
     TellStopped,
     Wait,
-    margin_ms,
-    next_step,
 )
-from responders.moves.pods import Pod, claim_devices, claim_users
-from responders.moves.replacing import Candidate, Member, Replaced, candidates_of, replaced
-from responders.moves.reports import end_fact, step_fact
-from responders.moves.staying import StayingOwners
 from responders.reporting import Reports
 from responders.view import Move, Node, View
 from sickbay.clock import Times
@@ -87,6 +86,7 @@ class Mover:
         self._metrics, self._identity, self._require_lead = metrics, identity, require_lead
         self._progress: dict[tuple[str, int], Progress] = {}
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._sight = Sight(cluster, view, policy)
         self._evictions = Evictions()
         self._stays = StayingOwners(cluster, view, times=times, metrics=metrics, identity=identity)
         self._problem = ""
@@ -171,15 +171,15 @@ class Mover:
             kept = await self._cluster.event(move.namespace, owners.begun_name(move))
             begun_before = None if kept is None else owners.read_begun(kept)
             if begun_before is not None and move.pod_uid in {member.uid for member in begun_before.members}:
-                failed_before = await self._cluster.event(move.namespace, owners.failed_name(move))
-                if failed_before is not None:
-                    done.failure, done.failure_told = owners.read_failed(failed_before), True
                 done.begun, done.inherited = begun_before, True
                 self._reserve(done, {member.uid for member in begun_before.members})
+            failed_before = await self._cluster.event(move.namespace, owners.failed_name(move))
+            if failed_before is not None:
+                done.failure, done.failure_told = owners.read_failed(failed_before), True
             done.recalled = True
         pods = await self._cluster.pods(move.namespace)
         if done.begun is not None and done.evicted_at_ms is None:
-            here = [pods[m.uid] for m in done.begun.members if m.uid in pods]
+            here = [pods[m.uid] for m in still_moving(done.begun, move, pods) if m.uid in pods]
             if all(pod.deleting or pod.ended for pod in here):
                 done.evicted_at_ms = self._times.now_ms()
                 done.reserved.clear()  # they count for an hour
@@ -196,25 +196,16 @@ class Mover:
             evictions_max=limits.cluster_per_hour,
             waits_for_other=self._are_moved_by_another(lease, {move.pod_uid}),
             pods=pods,
-            shared_with=await self._shared_with(lease, pods) if done.begun is None else {},
-            replacement=await self._replacement(lease, done, pods),
+            shared_with=await self._sight.shared_with(lease, pods) if done.begun is None else {},
+            replacement=await self._sight.replacement(lease, done, pods, self._stand_in(lease), now_ms),
             now_ms=now_ms,
         )
+        if seen.replacement.complete:
+            done.replaced_by = set(seen.replacement.uids)
         step = next_step(seen, done, limits)
-        if isinstance(step, Begin | Evict) and not await self._is_excluded(lease, now_ms):
+        if isinstance(step, Begin | Evict) and not await self._sight.is_excluded(lease, now_ms):
             return Wait("the device is not excluded yet: a replacement could be given it again")
         return step
-
-    async def _is_excluded(self, lease: Leased, now_ms: int) -> bool:
-        """Whether the scheduler keeps off a device that the policy wants it to keep off."""
-        wanted = should(self._view, self._policy, now_ms).rules.values()
-        rule = next(
-            (each for each in wanted if (each.node, each.device_id) == (lease.node, lease.move.device_id)),
-            None,
-        )
-        if rule is None or rule.effect == "None":
-            return True
-        return await self._cluster.taint_effect(rule.name) in ("NoSchedule", "NoExecute")
 
     def _stands(self, lease: Leased) -> Move | None:
         return self._view.nodes.get(lease.node, Node()).moves.get(lease.move.move_id)
@@ -235,51 +226,16 @@ class Mover:
             for key, progress in self._progress.items()
         )
 
+    def _stand_in(self, lease: Leased) -> set[str]:
+        """Return the Pods that stand in for those of other moves."""
+        others = (progress for key, progress in self._progress.items() if key != lease.key)
+        return {uid for progress in others for uid in progress.replaced_by}
+
     def _reserve(self, done: Progress, uids: set[str]) -> None:
         """Give Pods that are about to be evicted their place in the hour, and keep other moves off them."""
         done.moves, done.reserved = set(uids), set(uids)
         for uid in uids:
             self._evictions.note(uid, self._times.now_ms())
-
-    async def _shared_with(self, lease: Leased, pods: Mapping[str, Pod]) -> dict[str, tuple[str, ...]]:
-        """Return who else has the claim by which the Pod has the device."""
-        pod = pods.get(lease.move.pod_uid)
-        users: set[str] = set()
-        for name in pod.claims if pod is not None else ():
-            claim = await self._cluster.claim(lease.move.namespace, name)
-            if claim is not None and lease.move.device_id in (claim_devices(claim) or ()):
-                users |= set(claim_users(claim))
-        return {lease.move.pod_uid: tuple(sorted(users))}
-
-    async def _replacement(self, lease: Leased, done: Progress, pods: Mapping[str, Pod]) -> Replaced:
-        if done.begun is None or done.evicted_at_ms is None:
-            return Replaced()
-        # what was there before, and what stands in for another move, is no replacement of this one
-        excluded = done.known | {
-            uid for key, other in self._progress.items() if key != lease.key for uid in other.replaced_by
-        }
-        candidates = [
-            Candidate(pod, await self._devices(pod))
-            for pod in candidates_of(done.begun.members, pods.values(), done.begun.since, excluded)
-        ]
-        found = replaced(
-            done.begun.members, candidates, self._view, self._policy.staged_return, self._times.now_ms()
-        )
-        if found.complete:
-            done.replaced_by = set(found.uids)
-        return found
-
-    async def _devices(self, pod: Pod) -> tuple[str, ...] | None:
-        devices = list(pod.plugin_devices)
-        if pod.claims_missing:
-            return None
-        for name in pod.claims:
-            claim = await self._cluster.claim(pod.namespace, name)
-            given = None if claim is None else claim_devices(claim)
-            if given is None:
-                return None
-            devices += given
-        return tuple(devices)
 
     # --- doing ---
 

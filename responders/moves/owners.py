@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from responders.moves.plan import Begun
 from responders.moves.pods import Pod
 from responders.moves.replacing import Member
+from responders.moves.steps import Begun
 from responders.view import Move
 from sickbay.envelope import derived_id
 from sickbay.timestamps import format_time_ms
@@ -21,8 +21,8 @@ from sickbay.timestamps import format_time_ms
 RECORD: Final = "sickbay.dev/move"
 CONTROLLER: Final = "sickbay.dev/move"
 Reason = Literal["DeviceQuarantined", "MoveFailed", "WorkloadStopped", "WorkloadNotMovable"]
-#: Limits of the API (pkg/apis/core/validation/events.go).
-_NOTE_MAX: Final = 1_000
+#: The API takes 1,024 bytes (pkg/apis/core/validation/events.go).
+_NOTE_BYTES_MAX: Final = 1_000
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def event(
         "action": "Move",
         "reason": reason,
         "type": "Warning",
-        "note": note[:_NOTE_MAX],
+        "note": note.encode()[:_NOTE_BYTES_MAX].decode(errors="ignore"),
         "regarding": {"apiVersion": "v1", "kind": "Pod", **read},
     }
 
@@ -111,7 +111,7 @@ def failed_name(move: Move) -> str:
 def read_failed(found: Mapping[str, Any]) -> str:
     """Return why a move failed. Whoever else wrote under the name of the record has stopped the move."""
     note = found.get("note")
-    return note if isinstance(note, str) and note else "it is recorded as failed"
+    return (isinstance(note, str) and note.partition(" failed: ")[2]) or "it is recorded as failed"
 
 
 def failed_event(

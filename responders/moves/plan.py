@@ -10,165 +10,44 @@ lease, evictions by preconditions, reports and events by derived ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Literal, TypeAlias
-
-import msgspec
+from typing import Final
 
 from responders.moves.declared import ExecHook, Hook
 from responders.moves.pods import Pod
-from responders.moves.replacing import Member, Replaced
+from responders.moves.replacing import Member
+from responders.moves.steps import (
+    Begin,
+    Begun,
+    CallHook,
+    End,
+    Evict,
+    HookKind,
+    Progress,
+    ReportStep,
+    Resume,
+    Seen,
+    Step,
+    StepName,
+    Stop,
+    TellFailure,
+    TellStopped,
+    Wait,
+)
 from responders.view import Move
 from sickbay.policy import MovePolicy
 
-HookKind: TypeAlias = Literal["stop", "checkpoint"]
-StepName: TypeAlias = Literal["owner_told", "stopped", "checkpointed", "evicted", "replaced", "resumed"]
 #: No step is begun in the last part of a lease: a request that is under way must end before another mover may act.
 _MARGIN_MS: Final = 30_000
 #: Pods that move together at most.
 GROUP_MAX: Final = 256
 #: Pods that are resumed at once: a group is many, and what is left of the lease may be little.
 _RESUMED_AT_ONCE: Final = 16
+_NOTHING_DONE: Final = "nothing was done"
 
 
 def margin_ms(policy: MovePolicy) -> int:
     """Return how long before the end of a lease nothing more is begun: thirty seconds, or a tenth of a short lease."""
     return min(_MARGIN_MS, policy.lease_ms // 10)
-
-
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a move, kept in the cluster before anything is done: who moves, and since when."""
-
-    members: tuple[Member, ...]
-    group: str = ""
-    #: The server's time, RFC 3339.
-    since: str
-
-
-class Progress(msgspec.Struct, kw_only=True):
-    """What was done under one lease, as one process remembers it; a new process does it again."""
-
-    begun: Begun | None = None
-    #: Whether the record of an earlier process was asked for.
-    recalled: bool = False
-    #: (hook, Pod uid).
-    called: set[tuple[HookKind, str]] = set()
-    #: Pods of which a hook was called, however it went.
-    asked: set[str] = set()
-    #: Whether hooks may have been called before: by an earlier process, or under an earlier lease.
-    inherited: bool = False
-    #: Pod uid to what its resume hook said when it failed, "" when it went well.
-    resumed: dict[str, str] = {}
-    stopped_told: bool = False
-    reported: set[StepName] = set()
-    #: What went wrong. The owner is told before anything else is done about it, which is also its record.
-    failure: str = ""
-    failure_told: bool = False
-    #: The API server's newest refusal to evict.
-    refused: str = ""
-    #: When all members were first seen to go.
-    evicted_at_ms: int | None = None
-    #: Pods of the same controllers that were there before.
-    known: set[str] = set()
-    #: Pods that this lease moves, so that no other does; and those of them that were not evicted yet, but have their place in the
-    #: hour.
-    moves: set[str] = set()
-    reserved: set[str] = set()
-    #: Pods that stand in for the members.
-    replaced_by: set[str] = set()
-    ended: bool = False
-
-
-class Seen(msgspec.Struct, kw_only=True):
-    """Everything that the next step depends on."""
-
-    #: The lease that is acted on, and what the view has under its id now: ``None`` when it is finished.
-    lease: Move
-    stands: Move | None
-    #: Why nothing may be begun: the breaker, a hold, a device on its way back. Empty when it may.
-    halted: str
-    admitted: bool
-    #: Evictions that the cluster may still do in this hour, and in any hour.
-    evictions_left: int
-    evictions_max: int
-    #: Whether another move of the same workload is under way.
-    waits_for_other: bool
-    #: Pods by uid: the one that moves, those of its group, and the members that are still there.
-    pods: Mapping[str, Pod]
-    #: ResourceClaims of those Pods with their users (uids), of Pods that hold the device by it.
-    shared_with: Mapping[str, tuple[str, ...]] = {}
-    replacement: Replaced = Replaced()
-    now_ms: int
-
-
-class Begin(msgspec.Struct, frozen=True):
-    """Write the record of the move, which also tells the owner."""
-
-    members: tuple[Member, ...]
-    group: str
-
-
-class CallHook(msgspec.Struct, frozen=True):
-    """Call a hook of a Pod."""
-
-    kind: HookKind
-    pod: Pod
-    hook: Hook
-    timeout_ms: int
-
-
-class Resume(msgspec.Struct, frozen=True):
-    """Call the resume hooks of Pods that stay: the move has failed, or was taken back."""
-
-    pods: tuple[tuple[Pod, Hook], ...]
-    timeout_ms: int
-
-
-class Evict(msgspec.Struct, frozen=True):
-    """Evict a Pod as it was seen."""
-
-    pod: Pod
-
-
-class TellFailure(msgspec.Struct, frozen=True):
-    """Tell the owner that the move failed, and why."""
-
-    detail: str
-
-
-class TellStopped(msgspec.Struct, frozen=True):
-    """Tell the owner what was stopped for a move and was not resumed."""
-
-    detail: str
-
-
-class ReportStep(msgspec.Struct, frozen=True):
-    """Report a step as a fact."""
-
-    step: StepName
-    detail: str
-
-
-class End(msgspec.Struct, frozen=True):
-    """Report the end of the lease as a fact."""
-
-    outcome: Literal["done", "failed", "deferred"]
-    detail: str
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """Look again later."""
-
-    reason: str
-
-
-class Stop(msgspec.Struct, frozen=True):
-    """Do nothing more: the lease is not ours any more."""
-
-
-Step: TypeAlias = (
-    Begin | CallHook | Resume | Evict | TellFailure | TellStopped | ReportStep | End | Wait | Stop
-)
-_NOTHING_DONE: Final = "nothing was done"
 
 
 def next_step(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
@@ -197,14 +76,20 @@ def _here(seen: Seen, begun: Begun) -> list[Pod]:
     The record is an object that others may write, so it alone moves nobody: a Pod besides the one that custody named must say
     itself that it belongs to the group.
     """
-    found = []
-    for member in begun.members:
-        pod = seen.pods.get(member.uid)
-        if pod is None or pod.deleting or pod.ended:
-            continue
-        if pod.uid == seen.lease.pod_uid or (begun.group and pod.declared.group == begun.group):
-            found.append(pod)
-    return found
+    found = (seen.pods.get(member.uid) for member in still_moving(begun, seen.lease, seen.pods))
+    return [pod for pod in found if pod is not None and not (pod.deleting or pod.ended)]
+
+
+def still_moving(begun: Begun, lease: Move, pods: Mapping[str, Pod]) -> tuple[Member, ...]:
+    """Return the members that move: all but those that are there and do not belong to the group any more."""
+
+    def belongs(uid: str) -> bool:
+        pod = pods.get(uid)
+        if pod is None or pod.deleting or pod.ended or uid == lease.pod_uid:
+            return True
+        return bool(begun.group) and pod.declared.group == begun.group
+
+    return tuple(member for member in begun.members if belongs(member.uid))
 
 
 # --- before anything was done -------------------------------------------------------------------------------------------
@@ -398,11 +283,17 @@ def _taken_back(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
 
 
 def _failing(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
-    """Tell the owner first, so that whoever reads of the failure finds that he knows."""
-    if not done.failure_told:
+    """Tell the owner first, so that whoever reads of the failure finds that he knows.
+
+    In the last part of the lease nobody evicts, recorded or not: what cannot be told by then does not keep anybody stopped.
+    """
+    is_last = seen.now_ms >= seen.lease.expires_at_ms - margin_ms(policy)
+    if not done.failure_told and not is_last:
         return TellFailure(done.failure)
     if step := _resuming(seen, done, policy):
         return step
+    if not done.failure_told:
+        return TellFailure(done.failure)
     if "owner_told" not in done.reported:
         return ReportStep("owner_told", "the move failed")
     still = _still_stopped(seen, done)
@@ -414,15 +305,16 @@ def _failing(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
 
 def _after(seen: Seen, done: Progress, policy: MovePolicy, left_ms: int) -> Step:
     assert done.begun is not None
-    if resuming := _resuming(seen, done, policy):
-        return resuming
+    if stays := _staying(seen, done):
+        return TellFailure(f"{_names(iter(stays))} left the group after it was stopped, and stays")
+    members = still_moving(done.begun, seen.lease, seen.pods)
     for step, detail in (
         ("owner_told", "the move begins"),
-        ("evicted", ", ".join(member.name for member in done.begun.members)[:300]),
+        ("evicted", ", ".join(member.name for member in members)[:300]),
     ):
         if step not in done.reported:
             return ReportStep(step, detail)  # type: ignore[arg-type]  # the names above
-    going = [member.name for member in done.begun.members if member.uid in seen.pods]
+    going = [member.name for member in members if member.uid in seen.pods]
     found = seen.replacement
     if found.complete and not going:
         return End("done", found.told) if "replaced" in done.reported else ReportStep("replaced", found.told)

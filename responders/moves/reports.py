@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from responders.moves.limits import Leased
-from responders.moves.plan import StepName
+from responders.moves.steps import StepName
 from sickbay.envelope import derived_id
 from sickbay.facts import MoveReported, MoveStepReported
 

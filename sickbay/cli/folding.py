@@ -45,6 +45,8 @@ class Fold:
         self._records: list[LogRecord] = []
         self._ticked: dict[int, Envelope] = {}
         self._time_ms = 0
+        #: End of the newest slot of which something was folded.
+        self._begun_ms = -1
 
     def slot(self, facts: list[Fact], to_ms: int, *, ends: bool = True) -> list[CensusTaken]:
         """Fold the facts of one grid slot, let time pass to its end, and return what the breaker must hear.
@@ -58,7 +60,8 @@ class Fold:
             by_partition.setdefault(partition_of_fact(fact, self._total), []).append(fact)
         taken = []
         for number, partition in self._partitions.items():
-            self._catch_up(partition, to_ms - TICK_MS)
+            if to_ms != self._begun_ms:
+                self._catch_up(partition, to_ms - TICK_MS)
             waiting = by_partition.get(number)
             if waiting:
                 if len(waiting) > 1:
@@ -73,6 +76,7 @@ class Fold:
             if census is not None:
                 self._append(number, self._tick(partition, to_ms), [census])
                 taken.append(census)
+        self._begun_ms = to_ms
         if ends:
             self._time_ms = to_ms
         return taken

@@ -213,8 +213,8 @@ class CensusTaken(Decision, frozen=True, kw_only=True):
     #: ``(driver or resource name, node|device, at_ms, id of the node incident that explains it or "")``.
     adverse: tuple[tuple[str, str, int, str], ...] = ()
     #: While a breaker is open: driver or resource name to the devices that it alone keeps from being restricted, now or when
-    #: their window ends, and to the nodes that have such devices.
-    waiting: dict[str, tuple[int, int]] = {}
+    #: their window ends, to the nodes that have such devices, and to the first of them.
+    waiting: dict[str, tuple[int, int, str]] = {}
 
     @property
     def subject(self) -> str:

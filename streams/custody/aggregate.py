@@ -30,8 +30,6 @@ from sickbay.decisions import (
 from sickbay.envelope import derived_id
 from sickbay.facts import Fact
 from sickbay.policy import Policy
-from streams.custody.context import Context
-from streams.custody.device import may_restrict
 from streams.custody.standing import same_episode, told
 from streams.custody.state import NEVER, Move, NodeCustody, Unit
 from streams.custody.timeline import Timeline
@@ -366,13 +364,6 @@ def _ordered(announced: Announced, out: list[Decision]) -> list[Decision]:
                 out[index] = msgspec.structs.replace(decision, phase_before=before)
             phases[decision.device_id] = decision.record.phase
     return out
-
-
-def restrictable(state: NodeState) -> list[str]:
-    """Return the driver of each device that the end of its Unknown window restricts unless a breaker is open."""
-    head = state.timeline.head
-    context = Context(head, state.timeline.policies)
-    return [unit.scope for unit in head.units.values() if may_restrict(context, unit)]
 
 
 def dump(state: NodeState) -> bytes:

@@ -24,7 +24,7 @@ from sickbay.facts import (
 from sickbay.quantity import parse
 from streams.custody import incidents, moves
 from streams.custody.context import Context
-from streams.custody.device import clear, due_ms
+from streams.custody.device import clear, due_ms, may_restrict
 from streams.custody.state import NEVER, UNHEALTHY, Shortfall
 
 
@@ -112,6 +112,11 @@ def lease_resumed(context: Context, _fact: NodeLeaseResumed, at_ms: int) -> None
     """The kubelet is back."""
     context.node.lease_lapsed = False
     incidents.watch_node(context, at_ms, start_ms=at_ms)
+
+
+def restrictable(context: Context) -> list[str]:
+    """Return the driver of each device that the end of its Unknown window restricts unless a breaker is open."""
+    return [unit.scope for unit in context.node.units.values() if may_restrict(context, unit)]
 
 
 def breaker_changed(context: Context, fact: BreakerStateChanged, at_ms: int) -> None:

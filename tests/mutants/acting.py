@@ -144,8 +144,8 @@ RESPONDER_MUTANTS: Final = (
     Mutant(
         "what was stopped and stays is not resumed",
         "responders/moves/plan.py",
-        '    if step := _resuming(seen, done, policy):\n        return step\n    if "owner_told"',
-        '    if "owner_told"',
+        "    if step := _resuming(seen, done, policy):\n        return step\n",
+        "",
         (f"{RESUMED}test_what_was_stopped_and_is_not_evicted_goes_on",),
     ),
     Mutant(
@@ -179,9 +179,32 @@ RESPONDER_MUTANTS: Final = (
     Mutant(
         "the next process does not know that the move has failed",
         "responders/moves/mover.py",
-        "                if failed_before is not None:",
-        "                if failed_before is not None and done.ended:",
+        "            if failed_before is not None:",
+        "            if failed_before is not None and done.ended:",
         (f"{RESUMED}test_a_move_is_not_made_after_a_process_that_was_killed_let_its_pod_resume",),
+    ),
+    Mutant(
+        "a mate that left its group keeps a move from ending",
+        "responders/moves/mover.py",
+        "            here = [pods[m.uid] for m in still_moving(done.begun, move, pods) if m.uid in pods]",
+        "            here = [pods[m.uid] for m in done.begun.members if m.uid in pods]",
+        (f"{RESUMED}test_a_mate_that_left_the_group_before_anything_was_asked_of_it_is_no_part_of_the_move",),
+    ),
+    Mutant(
+        "a failure that cannot be told keeps somebody stopped",
+        "responders/moves/plan.py",
+        "    if not done.failure_told and not is_last:",
+        "    if not done.failure_told:",
+        (
+            f"{RESUMED}test_where_no_event_is_taken_any_more_what_was_stopped_goes_on_in_the_last_part_of_the_lease",
+        ),
+    ),
+    Mutant(
+        "an Event has more bytes than it may",
+        "responders/moves/owners.py",
+        'note.encode()[:_NOTE_BYTES_MAX].decode(errors="ignore")',
+        "note[:_NOTE_BYTES_MAX]",
+        (f"{RESUMED}test_a_failure_with_many_words_is_recorded_and_resumed_all_the_same",),
     ),
     Mutant(
         "a hook hears one key in all attempts",

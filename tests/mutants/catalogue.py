@@ -446,18 +446,25 @@ MUTANTS: Final = (
     Mutant(
         "one node keeps a breaker open",
         "streams/breaker.py",
-        "    return devices if nodes > 1 else 0",
-        "    return devices if nodes > 0 else 0",
+        "    return 0 if on_one_node else sum(",
+        "    return sum(",
         (f"{UNIT}breaker.py::test_what_waits_on_one_node_is_that_nodes_trouble",),
     ),
     Mutant(
         "the cluster's breaker waits for what a driver's keeps",
         "streams/breaker.py",
-        """(driver is None and f"driver:{name}" not in state.open)""",
+        """(driver is None and not _keeps(state, f"driver:{name}"))""",
         "driver is None",
         (
             f"{UNIT}breaker.py::test_what_waits_of_a_driver_whose_own_breaker_is_open_does_not_keep_the_clusters",
         ),
+    ),
+    Mutant(
+        "breakers that close together do not see each other",
+        "streams/breaker.py",
+        "scope not in state.reset and not _is_calm(state, scope)",
+        "scope not in state.reset",
+        (f"{UNIT}breaker.py::test_breakers_that_would_close_together_count_what_waits_for_each",),
     ),
     Mutant(
         "what waited in an earlier storm is not told anew",

@@ -54,7 +54,12 @@ def histories(draw):
                 known={name: draw(st.integers(0, 60)) for name in DRIVERS},
                 adverse=tuple((name, f"n{n}|{name}-{d}", at_ms, by) for name, n, d, by in adverse),
                 waiting={
-                    name: (draw(st.sampled_from([0, 0, 2, 30])), draw(st.integers(0, 2))) for name in DRIVERS
+                    name: (
+                        draw(st.sampled_from([0, 0, 2, 30])),
+                        draw(st.integers(1, 2)),
+                        draw(st.sampled_from(["n1", "n2"])),
+                    )
+                    for name in DRIVERS
                 },
             )
         )
@@ -70,16 +75,26 @@ def walk(events):
     return state, log
 
 
-def waiting_now(log, scope, is_open):
+def waiting_now(log, state, scope):
     """Count again, naively: the newest word of each partition on the devices that wait for this breaker and for no other."""
     newest = {event.partition: event.waiting for event, _ in log if isinstance(event, CensusTaken)}
+
+    def kept(name):
+        own = f"driver:{name}"
+        if scope == own or own not in state.open or own in state.reset:
+            return False
+        return max(adverse_now(log, state.now_ms, own), waiting_now(log, state, own)) > threshold_now(
+            state, own
+        )
+
     counted = [
         told
         for counts in newest.values()
         for name, told in counts.items()
-        if scope == f"driver:{name}" or (scope == CLUSTER and f"driver:{name}" not in is_open)
+        if told[0] and scope in (CLUSTER, f"driver:{name}") and not kept(name)
     ]
-    return sum(devices for devices, _ in counted) if sum(nodes for _, nodes in counted) > 1 else 0
+    nodes = {(node, number) for _, count, node in counted for number in range(count)}
+    return sum(devices for devices, _, _ in counted) if len(nodes) > 1 else 0
 
 
 def threshold_now(state, scope):
@@ -191,7 +206,7 @@ def test_time_alone_closes_a_breaker_only_after_a_quiet_time_and_while_no_more_t
     for event, decided in log:
         at = BREAKER.fold(at, [event])
         seen.append((event, decided))
-        excess = {scope: waiting_now(seen, scope, at.open) > threshold_now(at, scope) for scope in SCOPES}
+        excess = {scope: waiting_now(seen, at, scope) > threshold_now(at, scope) for scope in SCOPES}
         if isinstance(event, Tick):
             for scope in SCOPES:
                 calm_ms[scope] = None if excess[scope] else calm_ms[scope] or at.now_ms

@@ -32,6 +32,7 @@ class World:
         self.evicted: list[str] = []
         #: Effect of every taint rule that is asked for, "" for none.
         self.effect = "NoSchedule"
+        self.takes_no_events = False
         self.refuse: list[int] = []
         self.refusal = "it would violate the pod's disruption budget"
         self.writes = 0
@@ -118,6 +119,8 @@ class World:
 
     def _write(self, path, body):
         name = body["metadata"]["name"]
+        if path.endswith("/events") and (len(body["note"].encode()) > 1_024 or self.takes_no_events):
+            return 422, {}, {"message": "note: can have at most 1024 characters"}
         if path.endswith("/events"):
             if name in self.events:
                 return 409, {}, {}
@@ -151,13 +154,13 @@ class Hooks:
     """Hooks that are counted; ``fails`` names those that do not go well."""
 
     def __init__(self, *fails: str) -> None:
-        self.fails, self.called, self.timeouts_ms = fails, [], []
+        self.fails, self.called, self.timeouts_ms, self.told = fails, [], [], "told"
 
     async def call(self, *, hook, ip, namespace, pod, key, timeout_ms):  # noqa: ARG002 - the real ones need them
         self.timeouts_ms.append(timeout_ms)
         name = getattr(hook, "path", "") or hook.argv[0]
         self.called.append((pod, name, key))
-        return (name not in self.fails), "told"
+        return (name not in self.fails), self.told
 
 
 class Bench:

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from move_worlds import LEASE_MS, Hooks, moving
+from move_worlds import LEASE_MS, OWNER, Hooks, moving
 from responding import NODE, Killed, breaker_closed, breaker_opened
 
 from sickbay.errors import ServiceError
@@ -329,24 +329,118 @@ def test_what_an_earlier_process_stopped_goes_on_when_the_move_is_taken_back_bef
     assert [("work", "/stop"), ("work", "/save"), ("work", "/go-on")] == names(bench)
 
 
-def test_a_mate_that_left_the_group_after_it_was_stopped_goes_on_and_is_not_evicted():
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_mate_that_left_the_group_after_it_was_stopped_goes_on_and_is_not_evicted(comes_back):
+    """Whatever its label says after that: under this lease somebody may be at work in it."""
+
     async def scene(bench):
         for name, device in (("work", "gpu-0"), ("mate", "gpu-2")):
             bench.world.add(name, device, ability="checkpoint", group="g", **HOOKS)
         call = bench.hooks.call
 
         async def watched(**options):
+            labels = bench.world.pods["mate"]["metadata"]["labels"]
             if options["hook"].path == "/save":
-                bench.world.pods["mate"]["metadata"]["labels"].pop("sickbay.dev/group", None)
+                labels.pop("sickbay.dev/group", None)
+            elif options["hook"].path == "/go-on" and comes_back:
+                labels["sickbay.dev/group"] = "g"
             return await call(**options)
 
         bench.hooks.call = watched
+        bench.began_ms = bench.times.now_ms()
         bench.lease("work", ability="checkpoint")
         await bench.run()
 
     bench = moving(scene)
     assert ["work"] == bench.world.evicted
     assert [("mate", "/go-on")] == [each for each in names(bench) if each[1] == "/go-on"]
+    assert "mate left the group after it was stopped, and stays" == bench.detail()
+    (report,) = [fact for fact in bench.reports.facts.values() if fact.KIND == "move_reported"]
+    assert report.observed_at_ms - bench.began_ms < 60_000
+
+
+def test_a_mate_that_left_the_group_before_anything_was_asked_of_it_is_no_part_of_the_move():
+    async def scene(bench):
+        for name, device in (("work", "gpu-0"), ("mate", "gpu-2")):
+            bench.world.add(name, device, ability="restartable", group="g")
+        take = bench.world._write
+
+        def write(path, body):
+            bench.world.pods["mate"]["metadata"]["labels"].pop("sickbay.dev/group", None)
+            return take(path, body)
+
+        bench.world._write = write
+        bench.lease("work")
+        await bench.run()
+
+    bench = moving(scene)
+    assert (["work"], [("move-work", "done")]) == (bench.world.evicted, bench.outcomes)
+    (evicted,) = [f.detail for f in bench.reports.facts.values() if getattr(f, "step", "") == "evicted"]
+    assert "work" == evicted
+
+
+def test_a_failure_with_many_words_is_recorded_and_resumed_all_the_same():
+    """An Event takes 1,024 bytes, and a hook may say its words in any script."""
+
+    async def scene(bench):
+        bench.hooks = Hooks("/save", "/go-on")
+        bench.hooks.told = "\u5931\u8d25" * 150
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        await bench.run()
+
+    bench = moving(scene)
+    assert ("work", "/go-on") == names(bench)[-1]
+    assert ["DeviceQuarantined", "MoveFailed", "WorkloadStopped"] == bench.world.reasons()
+    assert [("move-work", "failed")] == bench.outcomes
+
+
+def test_where_no_event_is_taken_any_more_what_was_stopped_goes_on_in_the_last_part_of_the_lease():
+    """No process evicts then, so nothing need be on record; without that a broken webhook would keep somebody stopped."""
+
+    async def scene(bench):
+        bench.hooks = Hooks("/save")
+        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+        call = bench.hooks.call
+
+        async def watched(**options):
+            bench.world.takes_no_events = True
+            return await call(**options)
+
+        bench.hooks.call = watched
+        bench.lease("work", ability="checkpoint")
+        mover = bench.mover()
+        for _ in range(LEASE_MS // 1_000 + 5):
+            with suppress(ServiceError):
+                await mover.act()
+            await asyncio.sleep(1)
+        await mover.close()
+
+    bench = moving(scene)
+    assert [("work", "/stop"), ("work", "/save"), ("work", "/go-on")] == names(bench)
+    assert [] == bench.world.evicted
+
+
+def test_a_failure_on_record_holds_also_when_the_record_of_the_beginning_is_gone():
+    """The API server keeps Events for an hour, and that of the beginning is older: another attempt may have made it."""
+
+    async def scene(bench):
+        bench.world.add("work", "gpu-0", ability="checkpoint", owner=False, **HOOKS)
+        bench.lease("work", ability="checkpoint")
+        bench.world.kill = (0, "after")
+        mover = bench.mover()
+        with suppress(Killed):
+            for _ in range(20):
+                await mover.act()
+                await asyncio.sleep(0.2)
+        await mover.close()
+        assert ["MoveFailed"] == bench.world.reasons()
+        bench.world.pods["work"]["metadata"]["ownerReferences"] = [OWNER]
+        await bench.run()
+
+    bench = moving(scene)
+    assert ([], [], [("move-work", "failed")]) == (bench.world.evicted, bench.hooks.called, bench.outcomes)
+    assert bench.detail().startswith("ml/work has no controller")
 
 
 @pytest.mark.parametrize("number", [2, 3, 4])

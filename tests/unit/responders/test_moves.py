@@ -9,7 +9,8 @@ import pytest
 from move_worlds import LEASE_MS, Hooks, moving
 from responding import NODE, breaker_opened, device_id, quarantined
 
-from responders.moves.plan import Progress, Seen, Stop, next_step
+from responders.moves.plan import next_step
+from responders.moves.steps import Progress, Seen, Stop
 from responders.view import Move
 from sickbay.decisions import AlertRaised
 from sickbay.errors import ServiceError

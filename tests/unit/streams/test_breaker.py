@@ -19,10 +19,10 @@ def turned(number, at_ms=T0, *, node=None, incident="", driver=DRIVER):
     return driver, f"{node or f'node-{number}'}|dra:{driver}/p/gpu-{number}", at_ms, incident
 
 
-def census(known, adverse=(), *, at_ms=T0, partition=0, driver=DRIVER, waiting=0, nodes=2):
+def census(known, adverse=(), *, at_ms=T0, partition=0, driver=DRIVER, waiting=0, nodes=2, node="n1"):
     return CensusTaken(
         node="", at_ms=at_ms, partition=partition, known={driver: known}, adverse=tuple(adverse),
-        waiting={driver: (waiting, nodes)},
+        waiting={driver: (waiting, nodes, node)},
     )  # fmt: skip
 
 
@@ -227,6 +227,33 @@ def test_what_waits_on_one_node_is_that_nodes_trouble(nodes, closes):
         breaker.step(tick(T0 + at_ms))
 
     assert closes == (not breaker.state.open)
+
+
+@pytest.mark.parametrize(("node", "closes"), [("n1", True), ("n2", False)])
+def test_a_node_with_devices_of_two_drivers_is_one_node(node, closes):
+    breaker = Breaker()
+    turns = [turned(n, driver=driver) for driver in (DRIVER, "nic") for n in range(3)]
+    known = {DRIVER: 10, "nic": 10}
+    told = {DRIVER: (3, 1, "n1"), "nic": (3, 1, node)}
+    breaker.step(CensusTaken(node="", at_ms=T0, partition=0, known=known, adverse=tuple(turns), waiting=told))
+    assert {CLUSTER} == set(breaker.state.open)
+
+    breaker.step(tick(T0 + WINDOW_MS), tick(T0 + WINDOW_MS + QUIET_MS))
+    assert closes == (not breaker.state.open)
+
+
+def test_breakers_that_would_close_together_count_what_waits_for_each():
+    """Three of each of three drivers: no driver's is more than it allows, and for the cluster they are nine."""
+    breaker = Breaker()
+    drivers = ("a", "b", "c")
+    turns = [turned(n, driver=driver) for driver in drivers for n in range(4)]
+    known, told = dict.fromkeys(drivers, 10), dict.fromkeys(drivers, (3, 3, "n1"))
+    breaker.step(CensusTaken(node="", at_ms=T0, partition=0, known=known, adverse=tuple(turns), waiting=told))
+    for at_ms in (WINDOW_MS, WINDOW_MS + QUIET_MS, HOUR):
+        breaker.step(tick(T0 + at_ms))
+
+    assert {CLUSTER} == set(breaker.state.open)
+    assert 9 == waiting_for(breaker.state, CLUSTER)
 
 
 def test_the_order_in_which_partitions_tell_of_one_moment_makes_no_difference():

@@ -259,7 +259,7 @@ def test_while_a_breaker_is_open_a_census_counts_what_waits_for_it():
     """Told once at its opening and then when it changes: devices that are Unknown, until they are known again."""
     made, _ = stormed()
 
-    assert {RESOURCE: (4, 2)} == made.census(T0 + 4).waiting
+    assert {RESOURCE: (4, 2, "a")} == made.census(T0 + 4).waiting
     assert made.census(T0 + 5) is None
 
     made.step(tick(T0 + HOUR))
@@ -269,7 +269,7 @@ def test_while_a_breaker_is_open_a_census_counts_what_waits_for_it():
     made.step(on("a", word(plugin(0), "Healthy", T0 + HOUR, 3)))
     made.step(tick(T0 + 2 * HOUR))
 
-    assert {RESOURCE: (3, 2)} == made.census(T0 + 2 * HOUR).waiting
+    assert {RESOURCE: (3, 2, "a")} == made.census(T0 + 2 * HOUR).waiting
 
 
 def test_a_node_without_waiting_devices_tells_so_once_when_a_breaker_opens():
@@ -304,7 +304,7 @@ def test_what_is_restricted_faulty_unmonitored_or_of_a_lost_node_does_not_wait()
     made.step(on("lost", word(plugin(1), "Unknown", at_ms + 1, 4)))
     made.step(on("silent", published(0, at_ms, 1, taints=[UNMONITORED])))
 
-    assert {RESOURCE: (1, 1)} == made.census(at_ms + 2).waiting
+    assert {RESOURCE: (1, 1, "lost")} == made.census(at_ms + 2).waiting
 
     made.step(on("lost", lapsed(at_ms + MINUTE, 1, at_ms)))
 
