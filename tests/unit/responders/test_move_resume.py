@@ -19,6 +19,17 @@ def names(bench):
     return [(pod, name) for pod, name, _ in bench.hooks.called]
 
 
+def never_evicted(bench):
+    """Lease the move of a Pod with all hooks, whose disruption budget refuses; return its id."""
+    bench.world.refuse = [429] * 1_000
+    bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
+    return bench.lease("work", ability="checkpoint")
+
+
+def fails(path):
+    raise ServiceError(f"{path}: 503")
+
+
 async def looks(bench, mover, count):
     for _ in range(count):
         await mover.act()
@@ -31,9 +42,7 @@ def test_what_was_stopped_and_is_not_evicted_goes_on(obstacle):
 
     async def scene(bench):
         bench.hooks = Hooks(obstacle)
-        bench.world.refuse = [429] * 1_000
-        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
-        bench.lease("work", ability="checkpoint")
+        never_evicted(bench)
         await bench.run()
 
     bench = moving(scene)
@@ -182,9 +191,7 @@ def test_what_was_stopped_goes_on_when_custody_takes_the_move_back():
     """The episode is over: there is nothing to report an end of, and somebody was stopped."""
 
     async def scene(bench):
-        bench.world.refuse = [429] * 1_000
-        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
-        move_id = bench.lease("work", ability="checkpoint")
+        move_id = never_evicted(bench)
         mover = bench.mover()
         await looks(bench, mover, 20)
         assert [("work", "/stop"), ("work", "/save")] == names(bench)
@@ -200,15 +207,10 @@ def test_what_was_stopped_goes_on_when_custody_takes_the_move_back():
 
 def test_a_move_that_was_taken_back_and_cannot_be_looked_at_is_let_go_of_with_its_lease():
     async def scene(bench):
-        bench.world.refuse = [429] * 1_000
-        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
-        move_id = bench.lease("work", ability="checkpoint")
+        move_id = never_evicted(bench)
         mover = bench.mover()
         await looks(bench, mover, 20)
         bench.take_back(move_id)
-
-        def fails(path):
-            raise ServiceError(f"{path}: 503")
 
         bench.world._get = fails
         bench.problems = 0
@@ -228,9 +230,7 @@ def test_who_lost_the_lease_to_a_newer_one_resumes_nothing():
     """The mover that has it may have stopped the same Pod again."""
 
     async def scene(bench):
-        bench.world.refuse = [429] * 1_000
-        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
-        bench.lease("work", ability="checkpoint")
+        never_evicted(bench)
         mover = bench.mover()
         await looks(bench, mover, 20)
         move = next(iter(bench.view.nodes[NODE].moves.values()))
@@ -303,16 +303,11 @@ def test_a_move_is_not_made_after_a_process_that_was_killed_let_its_pod_resume()
 
 def test_what_an_earlier_process_stopped_goes_on_when_the_move_is_taken_back_before_anything_was_asked():
     async def scene(bench):
-        bench.world.refuse = [429] * 1_000
-        bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
-        move_id = bench.lease("work", ability="checkpoint")
+        move_id = never_evicted(bench)
         first = bench.mover()
         await looks(bench, first, 20)
         await first.close()
         second, answer = bench.mover(), bench.world._get
-
-        def fails(path):
-            raise ServiceError(f"{path}: 503")
 
         bench.world._get = fails
         with suppress(ServiceError):
