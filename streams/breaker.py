@@ -113,12 +113,13 @@ def waiting_for(state: BreakerState, scope: str) -> int:
     none either, unless that one is about to close too.
     """
     driver = _driver_of(scope)
-    counted = [
-        told
-        for by_driver in state.waiting.values()
-        for name, told in by_driver.items()
-        if told[0] and (driver == name or (driver is None and not _keeps(state, f"driver:{name}")))
-    ]
+    names = {name for by_driver in state.waiting.values() for name in by_driver}
+    if driver is None:
+        names = {name for name in names if not _keeps(state, f"driver:{name}")}
+    else:
+        names &= {driver}
+    told = [by_driver.get(name) for by_driver in state.waiting.values() for name in names]
+    counted = [each for each in told if each is not None and each[0]]
     on_one_node = len({node for _, _, node in counted}) == 1 and all(nodes == 1 for _, nodes, _ in counted)
     return 0 if on_one_node else sum(devices for devices, _, _ in counted)
 

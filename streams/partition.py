@@ -85,6 +85,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     ticked_ms: int
     #: In the order in which they turned: a census tells them so.
     adverse: tuple[tuple[str, tuple[str, int, str]], ...]
+    #: As the newest census told it, ``None`` since a breaker's newest word.
     waiting: dict[str, tuple[int, int, str]] | None
 
 
@@ -363,7 +364,7 @@ class Partition:
         )
 
     def _count_waiting(self) -> dict[str, tuple[int, int, str]]:
-        """Return by driver the devices that only an open breaker keeps from being restricted, and their nodes; nothing while none is open."""
+        """Return what a census tells of the devices that only an open breaker keeps from being restricted; none while none is open."""
         if not self._breakers:
             return {}
         if self._waiting is not None and not self._stirred:

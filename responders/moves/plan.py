@@ -181,7 +181,7 @@ def _until_evicted(seen: Seen, done: Progress, policy: MovePolicy, left_ms: int,
     assert done.begun is not None
     if "owner_told" not in done.reported:
         return ReportStep("owner_told", "the move begins")
-    if seen.halted and len(here) == len(done.begun.members):
+    if seen.halted and len(here) == len(still_moving(done.begun, seen.lease, seen.pods)):
         return TellFailure(f"{seen.halted}; not evicted")
     if left_ms <= 0:
         why = f"the API server did not allow the eviction: {done.refused}" if done.refused else "time ran out"
@@ -277,23 +277,26 @@ def _taken_back(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
     """Custody ended the move: what was stopped for it goes on, and its owner is told."""
     if not _staying(seen, done):
         return Stop()
-    if not done.failure_told:
-        return TellFailure(done.failure or "custody took the move back; not evicted")
-    return _resuming(seen, done, policy) or Stop()
+    return (
+        _recovering(seen, done, policy, done.failure or "custody took the move back; not evicted") or Stop()
+    )
 
 
-def _failing(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
-    """Tell the owner first, so that whoever reads of the failure finds that he knows.
+def _recovering(seen: Seen, done: Progress, policy: MovePolicy, why: str) -> Step | None:
+    """Tell the owner first, so that whoever reads of the failure finds that he knows; then let what stays go on.
 
     In the last part of the lease nobody evicts, recorded or not: what cannot be told by then does not keep anybody stopped.
     """
     is_last = seen.now_ms >= seen.lease.expires_at_ms - margin_ms(policy)
-    if not done.failure_told and not is_last:
-        return TellFailure(done.failure)
-    if step := _resuming(seen, done, policy):
+    tell = None if done.failure_told else TellFailure(why)
+    if tell is not None and not is_last:
+        return tell
+    return _resuming(seen, done, policy) or tell
+
+
+def _failing(seen: Seen, done: Progress, policy: MovePolicy) -> Step:
+    if step := _recovering(seen, done, policy, done.failure):
         return step
-    if not done.failure_told:
-        return TellFailure(done.failure)
     if "owner_told" not in done.reported:
         return ReportStep("owner_told", "the move failed")
     still = _still_stopped(seen, done)

@@ -144,8 +144,8 @@ RESPONDER_MUTANTS: Final = (
     Mutant(
         "what was stopped and stays is not resumed",
         "responders/moves/plan.py",
-        "    if step := _resuming(seen, done, policy):\n        return step\n",
-        "",
+        "    return _resuming(seen, done, policy) or tell",
+        "    return tell",
         (f"{RESUMED}test_what_was_stopped_and_is_not_evicted_goes_on",),
     ),
     Mutant(
@@ -193,8 +193,8 @@ RESPONDER_MUTANTS: Final = (
     Mutant(
         "a failure that cannot be told keeps somebody stopped",
         "responders/moves/plan.py",
-        "    if not done.failure_told and not is_last:",
-        "    if not done.failure_told:",
+        "    if tell is not None and not is_last:",
+        "    if tell is not None:",
         (
             f"{RESUMED}test_where_no_event_is_taken_any_more_what_was_stopped_goes_on_in_the_last_part_of_the_lease",
         ),
@@ -205,6 +205,13 @@ RESPONDER_MUTANTS: Final = (
         'note.encode()[:_NOTE_BYTES_MAX].decode(errors="ignore")',
         "note[:_NOTE_BYTES_MAX]",
         (f"{RESUMED}test_a_failure_with_many_words_is_recorded_and_resumed_all_the_same",),
+    ),
+    Mutant(
+        "a move goes on under an open breaker once a mate has left its group",
+        "responders/moves/plan.py",
+        "len(here) == len(still_moving(done.begun, seen.lease, seen.pods))",
+        "len(here) == len(done.begun.members)",
+        (f"{RESUMED}test_a_breaker_stops_a_move_of_which_a_mate_left_the_group",),
     ),
     Mutant(
         "a hook hears one key in all attempts",

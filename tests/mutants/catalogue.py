@@ -430,6 +430,13 @@ MUTANTS: Final = (
         ("tests/e2e/test_full_slots.py::test_what_the_breaker_heard_of_a_storm_is_in_the_log_device_by_device",),
     ),
     Mutant(
+        "deadlines of a silence are carried out between the parts of a slot",
+        "sickbay/cli/folding.py",
+        "            if to_ms != self._begun_ms:",
+        "            if to_ms:",
+        ("tests/e2e/test_full_slots.py::test_a_slot_in_parts_that_follows_a_silence_has_one_tick_and_it_comes_last",),
+    ),
+    Mutant(
         "a census is not looked at before the breaker closes",
         "streams/breaker.py",
         "(is_quiet and _is_calm(state, scope))",
@@ -453,8 +460,8 @@ MUTANTS: Final = (
     Mutant(
         "the cluster's breaker waits for what a driver's keeps",
         "streams/breaker.py",
-        """(driver is None and not _keeps(state, f"driver:{name}"))""",
-        "driver is None",
+        """if not _keeps(state, f"driver:{name}")""",
+        "if name",
         (
             f"{UNIT}breaker.py::test_what_waits_of_a_driver_whose_own_breaker_is_open_does_not_keep_the_clusters",
         ),

@@ -374,6 +374,28 @@ def test_a_mate_that_left_the_group_before_anything_was_asked_of_it_is_no_part_o
     assert "work" == evicted
 
 
+def test_a_breaker_stops_a_move_of_which_a_mate_left_the_group():
+    """Fewer members than began is no sign that somebody went already."""
+
+    async def scene(bench):
+        for name, device in (("work", "gpu-0"), ("mate", "gpu-2")):
+            bench.world.add(name, device, ability="restartable", group="g")
+        take = bench.world._write
+
+        def write(path, body):
+            bench.world.pods["mate"]["metadata"]["labels"].pop("sickbay.dev/group", None)
+            bench.view.fold(breaker_opened())
+            return take(path, body)
+
+        bench.world._write = write
+        bench.lease("work")
+        await bench.run()
+
+    bench = moving(scene)
+    assert ([], [("move-work", "failed")]) == (bench.world.evicted, bench.outcomes)
+    assert "a breaker is open; not evicted" == bench.detail()
+
+
 def test_a_failure_with_many_words_is_recorded_and_resumed_all_the_same():
     """An Event takes 1,024 bytes, and a hook may say its words in any script."""
 
@@ -390,7 +412,8 @@ def test_a_failure_with_many_words_is_recorded_and_resumed_all_the_same():
     assert [("move-work", "failed")] == bench.outcomes
 
 
-def test_where_no_event_is_taken_any_more_what_was_stopped_goes_on_in_the_last_part_of_the_lease():
+@pytest.mark.parametrize("taken_back", [False, True])
+def test_where_no_event_is_taken_any_more_what_was_stopped_goes_on_in_the_last_part_of_the_lease(taken_back):
     """No process evicts then, so nothing need be on record; without that a broken webhook would keep somebody stopped."""
 
     async def scene(bench):
@@ -403,9 +426,11 @@ def test_where_no_event_is_taken_any_more_what_was_stopped_goes_on_in_the_last_p
             return await call(**options)
 
         bench.hooks.call = watched
-        bench.lease("work", ability="checkpoint")
+        move_id = bench.lease("work", ability="checkpoint")
         mover = bench.mover()
-        for _ in range(LEASE_MS // 1_000 + 5):
+        for second in range(LEASE_MS // 1_000 + 5):
+            if taken_back and second == 60:
+                bench.take_back(move_id)
             with suppress(ServiceError):
                 await mover.act()
             await asyncio.sleep(1)

@@ -73,3 +73,21 @@ def test_c55_a_consumer_with_nothing_to_do_or_without_a_broker_is_alive():
     down.consumer.end = None
     asyncio.run(down.for_s(60))
     assert down.progress.problem() is None
+
+
+def test_a_breaker_is_shown_with_what_waits_for_it_until_it_closes():
+    registry = new_registry("work")
+    figures = working._Figures(WorkMetrics(registry, LiveClock()), Progress("facts", monotonic=lambda: 0.0))
+
+    def shown(scope):
+        names = ("sickbay_work_breaker_open", "sickbay_work_breaker_waiting_devices")
+        return tuple(registry.get_sample_value(name, {"scope": scope}) for name in names)
+
+    for waiting, expected in (
+        ({"cluster": 0, "driver:x": 9}, (1, 9)),
+        ({"driver:x": 4}, (1, 4)),
+        ({}, (0, 0)),
+    ):
+        figures.breaker(waiting)
+        assert expected == shown("driver:x")
+    assert (0, 0) == shown("cluster")

@@ -536,8 +536,11 @@ def test_a_fleet_that_stays_unknown_is_not_restricted_when_the_storm_is_long_ove
     begin(driver, STORM, T0)
     storm(driver, T0, health="Unknown")
     for hours in (1, 2, 3):
+        shown = []
+        driver.counts.breaker = shown.append
         everybody(driver, T0 + hours * f.HOUR)
         all_of(driver)
+        assert 12 == shown[-1]["driver:nvidia.com/gpu"]
         driver.start()
     for index in range(12):
         feed(driver, [on(f"n{index}", f.word(f.plugin(0), "Healthy", T0 + 3 * f.HOUR + 1, 91))])
