@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 from cli import run, start
 from fake_apiserver import FakeApiServer, FakeCluster, Refuse
-from kafka_server import free_port
+from ports import free_port
 
 PLUGIN = "nvidia.com/gpu"
 

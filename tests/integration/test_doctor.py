@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from cli import ok, run
-from kafka_server import free_port
+from ports import free_port
 
 
 def examined(settings, folder, store):

@@ -7,9 +7,9 @@ import urllib.request
 
 import pytest
 from extender_worlds import asking
-from kafka_server import free_port
 from live_processes import Process, eventually, run
 from live_stack import PLUGIN, World, pod
+from ports import free_port
 
 from responders.extender.answers import STALE
 

@@ -10,7 +10,8 @@ import kafka_topics as administrator
 import msgspec
 import pytest
 from cli import run
-from kafka_server import KafkaCluster, KafkaServer, free_port
+from kafka_server import KafkaCluster, KafkaServer
+from ports import free_port
 
 import sickbay.kafka
 import sickbay.operations.topics

@@ -27,7 +27,7 @@ from typing import Any, Final, Self
 from urllib.parse import urlencode
 
 import trustme
-from kafka_server import free_port
+from ports import free_port
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: The versions of Kubernetes that are built: those with a module file.

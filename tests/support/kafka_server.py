@@ -16,16 +16,17 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Protocol, Self
+
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 POM = ROOT / "tests" / "services" / "kafka" / "pom.xml"
@@ -151,18 +152,7 @@ def _answers(*command: str) -> bool:
 
 
 _runtime = cache(runtime)
-_ports: Iterator[int] = itertools.cycle(range(20_000 + os.getpid() % 1_000 * 10, 32_000))
 _numbers = itertools.count(1)
-
-
-def free_port() -> int:
-    """Return a port below those that the kernel gives to clients, so that nobody has it while its broker is down."""
-    for port in itertools.islice(_ports, 2_000):
-        with socket.socket() as probe, suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise NoKafkaError("no free port between 20000 and 32000 on the loopback interface")
 
 
 class KafkaServer:
