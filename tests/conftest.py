@@ -29,6 +29,15 @@ _numbers = itertools.count(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# what a shell says of colours, proxies and telemetry is not for the processes of tests
+for name in list(os.environ):
+    if name in {"FORCE_COLOR", "SICKBAY_HTTP_PORT", "SICKBAY_TRACES"} or name.startswith("OTEL_"):
+        del os.environ[name]
+os.environ["no_proxy"] = "127.0.0.1,localhost"
+
+# a law says nothing of how long an example takes
+settings.register_profile("patient", parent=settings(), deadline=None)
+settings.load_profile("patient")
 # for the mutants: that a law fails is all they ask, and no smaller history of it
 settings.register_profile("unshrunk", derandomize=True, phases=(Phase.explicit, Phase.generate))
 

@@ -75,6 +75,18 @@ async def facts(db, kind):
     return [json.loads(data)["payload"] for (data,) in found]
 
 
+async def ready(port, seconds=40):
+    """Return what it says of being ready; until it is, that is an error."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return json.load(await asyncio.to_thread(urlopen, f"http://127.0.0.1:{port}/readyz", timeout=5))
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            await asyncio.sleep(0.1)
+
+
 async def until(db, kind, count, seconds=40):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -109,8 +121,7 @@ def test_what_is_deleted_while_it_is_dead_is_told_to_be_gone_when_it_lives_again
                 (left,) = await until(db, "node_gone", 1)
                 assert left["node"] == "n2"
                 await until(db, "quarantine_opened", 2)
-                ready = await asyncio.to_thread(urlopen, f"http://127.0.0.1:{port}/readyz", timeout=5)
-                assert json.load(ready)["passed"] == ["log", "watch"]
+                assert (await ready(port))["passed"] == ["log", "watch"]
                 told = await asyncio.to_thread(urlopen, f"http://127.0.0.1:{port}/metrics", timeout=5)
                 assert 'sickbay_ingest_facts_total{kind="pod_gone"} 1.0' in told.read().decode()
                 assert await stopped(process) == 0

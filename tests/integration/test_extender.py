@@ -44,6 +44,12 @@ class Scheduler:
             return None
         return found["NodeNames"], found["FailedAndUnresolvableNodes"]
 
+    def is_ready(self):
+        try:
+            return json.loads(self.get("/readyz"))["ready"]
+        except OSError:
+            return False
+
     def get(self, path):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as answer:
             return answer.read().decode()
@@ -130,7 +136,7 @@ def test_answers_follow_the_topics_survive_a_kill_and_turn_with_age(kafka_ready,
                 "the same after a kill",
                 processes=everybody,
             )
-            assert json.loads(scheduler.get("/readyz"))["ready"]
+            eventually(scheduler.is_ready, "it to be ready", processes=everybody)
         # ingest and worker are gone: nothing new is known, and in time nobody vouches for what was
         eventually(
             lambda: scheduler.ask({PLUGIN: "1"}) == ([], {"n0": STALE, "n1": STALE}),

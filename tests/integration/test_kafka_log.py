@@ -315,7 +315,7 @@ def test_a_broker_that_stays_away_ends_the_process_in_time(kafka_prefix):
     async def main(server):
         settings = own(server, kafka_prefix)
         await make_topics(settings)
-        log = KafkaFactLog(settings, delivery=Delivery(settings, limit_s=3))
+        log = KafkaFactLog(settings, delivery=Delivery(settings, limit_s=10))
         await log.start()
         await log.recall()
         log.lead(1)

@@ -313,6 +313,7 @@ def test_the_command_without_settings_names_the_variable():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_three_replicas_need_two_in_sync_and_outlive_a_broker(kafka_settings):
     with KafkaCluster(3, settings={"min.insync.replicas": "1"}) as cluster:
         settings = msgspec.structs.replace(kafka_settings, bootstrap=cluster.bootstrap, replication=3)

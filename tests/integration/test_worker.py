@@ -344,6 +344,7 @@ def test_a_worker_without_topics_ends_with_what_to_do(kafka_settings, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_recovery_that_lost_what_it_read_reads_it_again(kafka_settings, installed, tmp_path):
     """Without that it waits until the limit of a recovery ends the process."""
     feed(installed.driver, history(200))

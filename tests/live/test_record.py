@@ -81,7 +81,7 @@ def test_a_recording_says_what_the_cluster_said_and_holds_no_secret(tmp_path, na
             while len(server.asked("watch")) < len(RESOURCES):  # noqa: ASYNC110 - the process is another one
                 await asyncio.sleep(0.02)
             cluster.put("pods", pod("q"))
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(2)
             process.send_signal(signal.SIGINT)
             code, out, err = await ended(process)
             assert (0, True) == (code, "6 frames" in out), (out, err)
@@ -106,7 +106,7 @@ def test_a_recording_ends_when_its_time_is_over_and_says_what_it_did_not_hear(tm
             place = tmp_path / "live.jsonl"
             kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
             code, out, err = await ended(
-                await record("--for", "1s", "--kubeconfig", kubeconfig, "--output-file", str(place))
+                await record("--for", "5s", "--kubeconfig", kubeconfig, "--output-file", str(place))
             )
             assert 3 == code, err
             assert "2 frames: 1 of nodes, 1 of pods" in out

@@ -269,7 +269,7 @@ def test_w10_bookmarks_keep_a_quiet_watch_alive_and_its_version_young(tmp_path):
         cluster.put("pods", pod("p"))
         async with FakeApiServer(cluster) as server:
             server.bookmark_s = 0.02
-            async with following(server, tmp_path, idle_ms=400) as live:
+            async with following(server, tmp_path, idle_ms=2_000) as live:
                 await live.until(lambda: live.state() == "watching")
                 cluster.touch(50)
                 await live.until(lambda: live.watch.status()["pods"].version == 151)
@@ -277,10 +277,10 @@ def test_w10_bookmarks_keep_a_quiet_watch_alive_and_its_version_young(tmp_path):
                 cluster.generation += 1
                 cluster.wake()
                 await live.until(lambda: len(server.asked("watch")) == 2 and live.state() == "watching")
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(2.5)
                 status_ = live.watch.status()["pods"]
                 assert (0, 1) == (status_.relists, status_.reconnects)
-                assert status_.age_ms < 400
+                assert status_.age_ms < 2_000
                 assert [] == live.heard("ERROR")
 
     run(scene)

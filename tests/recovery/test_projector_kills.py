@@ -28,6 +28,8 @@ from projections.engine import Store
 from sickbay.operations.topics import apply_topics
 from sickbay.settings import KafkaSettings
 
+pytestmark = pytest.mark.timeout(300)
+
 #: Places of the projector's own code, between two effects.
 POINTS = ("projector.taken_over", "projector.merged", "projector.written", "projector.committed")
 #: On each database; six and the named points are more than ten in all.
@@ -56,11 +58,17 @@ class Meanwhile(threading.Thread):
         self._settings, self._records, self._pause_s = settings, records, pause_s
         self.start()
 
+    def ends(self):
+        """Let the rest come at once, and wait for it."""
+        self._pause_s = 0.0
+        self.join(60)
+        assert not self.is_alive()
+
     def run(self):
         async def both():
             await asyncio.gather(
-                publish(self._settings, self._records, pause_s=self._pause_s),
-                work(self._settings, self._records, pause_s=self._pause_s / 2),
+                publish(self._settings, self._records, pause_s=lambda: self._pause_s),
+                work(self._settings, self._records, pause_s=lambda: self._pause_s / 2),
             )
 
         asyncio.run(both())
@@ -83,7 +91,7 @@ def require_equal(settings, place, records, folder):
 def test_killed_at_random_it_comes_to_the_same(topics, place, tmp_path):
     """SIGKILL at moments that are drawn, while facts and answers come: 0 lost, 0 twice."""
     records, rng = facts_records(4, nodes=10, rounds=20), random.Random(4)  # noqa: S311 - any moments do
-    cluster = Meanwhile(topics, records, 0.6)
+    cluster = Meanwhile(topics, records, 2.0)
     for _ in range(KILLS):
         with projector(topics, place, tmp_path, name="projector-0") as process:
             process.until_told("projecting the partitions")
@@ -91,7 +99,7 @@ def test_killed_at_random_it_comes_to_the_same(topics, place, tmp_path):
             assert process.runs, process.told
             process.end(signal.SIGKILL)
     assert cluster.is_alive(), "the kills came too late to meet anything"
-    cluster.join(60)
+    cluster.ends()
     with projector(topics, place, tmp_path, name="projector-0") as process:
         process.until_told("projecting the partitions")
         until_projected(place, records, parked=garbage(records), process=process)
@@ -102,7 +110,7 @@ def test_killed_at_random_it_comes_to_the_same(topics, place, tmp_path):
 def test_killed_at_every_named_point_it_comes_to_the_same(topics, place, tmp_path):
     """Before and after each of its effects, at the first time and at a later one."""
     records = facts_records(4, rounds=20)
-    cluster, killed = Meanwhile(topics, records, 0.8), 0
+    cluster, killed = Meanwhile(topics, records, 2.0), 0
     for nth in (1, 2):
         for point in POINTS:
             if (point, nth) == (POINTS[0], 2):
@@ -113,7 +121,7 @@ def test_killed_at_every_named_point_it_comes_to_the_same(topics, place, tmp_pat
                 killed += not process.runs
                 process.end(signal.SIGKILL)
     assert killed == 2 * len(POINTS) - 1
-    cluster.join(60)
+    cluster.ends()
     with projector(topics, place, tmp_path, name="projector-0") as process:
         until_projected(place, records, parked=garbage(records), process=process)
     require_equal(topics, place, records, tmp_path)
@@ -159,7 +167,7 @@ def test_two_share_the_partitions_and_one_inherits(topics, place, tmp_path):
             until(lambda: "partitions [2, 3]" in one.told + two.told, "the partitions to be shared")
             assert 0 == two.end(), two.told
         until(lambda: one.told.count("projecting the partitions [0, 1, 2, 3]") == 2, "one to have all again")
-        cluster.join(60)
+        cluster.ends()
         until_projected(place, records, parked=garbage(records), process=one)
     require_equal(topics, place, records, tmp_path)
 
@@ -171,15 +179,16 @@ def test_a_database_that_crashes_is_waited_for(topics, tmp_path):
     try:
         place = plain(database.url())
         schema.upgrade(place)
-        cluster = Meanwhile(topics, records, 0.3)
         with projector(topics, place, tmp_path) as process:
+            process.until_told("projecting the partitions")
+            cluster = Meanwhile(topics, records, 0.3)
             for count in (1, 2):
                 until(lambda c=count: min_facts(place) >= 2 * c, "something to be written")
                 database.stop(signal.SIGQUIT)
                 until(lambda c=count: process.told.count("waiting:") >= c, "it to notice")
                 assert process.runs, process.told
                 database.start()
-            cluster.join(60)
+            cluster.ends()
             until_projected(place, records, parked=garbage(records), process=process)
         require_equal(topics, place, records, tmp_path)
     finally:

@@ -31,7 +31,7 @@ from ports import free_port
 ROOT = Path(__file__).resolve().parents[2]
 POM = ROOT / "tests" / "services" / "kafka" / "pom.xml"
 LOGGING = POM.with_name("log4j2.properties")
-WAIT_S = 60
+WAIT_S = 90
 
 #: A broker that only tests use: no metrics, no JIT for the long run, little memory.
 JVM = (

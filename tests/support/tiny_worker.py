@@ -162,7 +162,12 @@ async def send(producer, topic, partition, messages):
         await future
 
 
-async def publish(settings, records, *, pause_s=0.0, begin=0, end=None):
+def at_once():
+    """Return for how many seconds nothing is written between two steps."""
+    return 0.0
+
+
+async def publish(settings, records, *, pause_s=at_once, begin=0, end=None):
     """Write facts, a few records of every partition at a time."""
     async with producing(settings) as producer:
         longest = max(len(messages) for messages in records.values())
@@ -170,10 +175,10 @@ async def publish(settings, records, *, pause_s=0.0, begin=0, end=None):
             stop = start + 5 if end is None else min(start + 5, end)
             for number, messages in records.items():
                 await send(producer, settings.topics.facts, number, messages[start:stop])
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(pause_s())
 
 
-async def work(settings, records, *, pause_s=0.0, upto=None):
+async def work(settings, records, *, pause_s=at_once, upto=None):
     """Answer every facts record of every partition once, as they come; end when all are answered."""
     async with producing(settings) as producer:
         await asyncio.gather(
@@ -209,7 +214,7 @@ async def _work_partition(settings, producer, number, count, pause_s):
                 done = record.offset + 1
                 if done % 7 == 0 or done == count:
                     await send(producer, topics.decisions, number, [progress(done - 1)])
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(pause_s())
     finally:
         await consumer.stop()
 

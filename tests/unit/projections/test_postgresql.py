@@ -314,7 +314,8 @@ def test_a_connection_that_dies_between_batches_is_replaced(place):
     with opened(place) as store:
         store.write(ticks(1))
         server().execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sickbay'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            f" WHERE application_name = 'sickbay' AND datname = '{sa.make_url(place).database}'"
         )
         with pytest.raises(StoreError, match=r"shutting down or starting; run again|cannot be reached"):
             store.write(ticks(2))

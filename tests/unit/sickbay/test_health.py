@@ -239,10 +239,10 @@ def test_stopping_waits_for_no_idle_connection() -> None:
 
 def test_a_loop_that_stood_still_is_logged(caplog) -> None:
     async def main() -> None:
-        watching = asyncio.create_task(watch_loop(0.02))
-        await asyncio.sleep(0.03)
-        time.sleep(0.1)  # noqa: ASYNC251 - what is looked for
-        await asyncio.sleep(0.03)
+        watching = asyncio.create_task(watch_loop(0.25))
+        await asyncio.sleep(0.3)
+        time.sleep(0.8)  # noqa: ASYNC251 - what is looked for
+        await asyncio.sleep(0.3)
         watching.cancel()
 
     asyncio.run(main())

@@ -166,7 +166,7 @@ def test_swallowed_bytes_reach_nobody_while_connections_stay_open(proxy, connect
     with pytest.raises(TimeoutError):
         fresh.recv(1)
     assert b"" == echo.heard
-    assert 2 == proxy.connections
+    assert within(lambda: proxy.connections == 2)
 
 
 def test_healing_resets_the_connections_that_lost_bytes_and_no_other(proxy, connect):
@@ -187,7 +187,7 @@ def test_swallowed_replies_leave_the_server_informed(proxy, connect, echo):
     client.sendall(b"done?")
     with pytest.raises(TimeoutError):
         client.recv(1)
-    assert b"done?" == echo.heard
+    assert within(lambda: echo.heard == b"done?")
 
 
 def test_swallowed_requests_leave_the_server_silent(proxy, connect, echo):
