@@ -220,13 +220,15 @@ def _result(
 ) -> Latency:
     from live_processes import read_topic
 
+    # before the facts: each of them that has an answer is there then
+    answers = read_topic(settings, settings.topics.decisions)
     published = {
         number: {record.offset: record.timestamp for record in records}
         for number, records in read_topic(settings, settings.topics.facts).items()
     }
     decided: list[int] = []
     readable: list[int] = []
-    for number, records in read_topic(settings, settings.topics.decisions).items():
+    for number, records in answers.items():
         answered: set[int] = set()
         for record in records:
             offset = whole_header(record.headers, FACTS_OFFSET) or 0

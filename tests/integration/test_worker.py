@@ -14,10 +14,10 @@ import msgspec
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from live_feed import answers, begin, everybody, feed, state_of
-from live_processes import Process, eventually, produce, read_topic, run
+from live_processes import Process, answers_and_ends, eventually, produce, read_topic, run
 
 from sickbay.cli.refolding import read_state, rebuild_snapshots, verify_snapshots
-from sickbay.cloudevents import FACTS_OFFSET, OUTCOME, Message, header, unpack
+from sickbay.cloudevents import OUTCOME, Message, header, unpack
 from sickbay.errors import ServiceError, VerifyError
 from sickbay.facts import PodGone
 from sickbay.kafka import client_arguments, topic_identity
@@ -98,18 +98,9 @@ class Feed:
         produce(self._settings, topic, records)
 
 
-def told(settings):
-    """Return partition to the position up to which the decisions topic tells."""
-    positions = dict.fromkeys(range(settings.partitions), 0)
-    for number, records in read_topic(settings, settings.topics.decisions).items():
-        for record in records:
-            positions[number] = max(positions[number], int(header(record.headers, FACTS_OFFSET)) + 1)
-    return positions
-
-
 def is_level(settings):
-    ends = {number: len(records) for number, records in read_topic(settings, settings.topics.facts).items()}
-    return all(position >= ends[number] for number, position in told(settings).items())
+    answered, ends = answers_and_ends(settings)
+    return all(answered[number] >= end for number, end in ends.items())
 
 
 async def group(settings):

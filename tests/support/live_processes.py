@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from sickbay.cloudevents import FACTS_OFFSET, header
 from sickbay.kafka import client_arguments
 
 SICKBAY = Path(sys.executable).with_name("sickbay")
@@ -175,3 +176,17 @@ def read_topic(settings, topic, *, partitions=None):
             await consumer.stop()
 
     return asyncio.run(read())
+
+
+def answers_and_ends(settings):
+    """Return partition to the position up to which its facts are answered, and partition to the end of its facts.
+
+    In this order: what a worker forwards stands in the facts before its answer stands in the decisions, so no answer that is
+    counted has led to a fact that is not.
+    """
+    answered = dict.fromkeys(range(settings.partitions), 0)
+    for number, records in read_topic(settings, settings.topics.decisions).items():
+        for record in records:
+            answered[number] = max(answered[number], int(header(record.headers, FACTS_OFFSET)) + 1)
+    facts = read_topic(settings, settings.topics.facts)
+    return answered, {number: len(records) for number, records in facts.items()}

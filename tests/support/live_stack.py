@@ -18,12 +18,12 @@ from pathlib import Path
 
 import psycopg
 from fake_apiserver import FakeApiServer, FakeCluster
-from live_processes import Process, eventually, read_topic, run
+from live_processes import Process, answers_and_ends, eventually, read_topic, run
 
 from ingest.diff import Mirror
 from ingest.frames import Frame
 from projections.engine import Store
-from sickbay.cloudevents import FACTS_OFFSET, header, unpack
+from sickbay.cloudevents import unpack
 from sickbay.codec import open_envelope
 from sickbay.facts import Fact, PodGone, PodObserved
 from sickbay.policy import ReadingPolicy
@@ -203,14 +203,9 @@ class Stack:
 
     def is_level(self):
         """Whether everything in the facts topic is answered and merged into the store."""
-        ends = {n: len(rs) for n, rs in read_topic(self.settings, self.settings.topics.facts).items()}
-        answered = dict.fromkeys(ends, 0)
-        for number, records in read_topic(self.settings, self.settings.topics.decisions).items():
-            for record in records:
-                answered[number] = max(answered[number], int(header(record.headers, FACTS_OFFSET)) + 1)
-        return all(answered[n] >= end for n, end in ends.items()) and all(
-            position >= ends[n] for n, position in self.positions().items()
-        )
+        stored = self.positions()
+        answered, ends = answers_and_ends(self.settings)
+        return all(min(answered[n], stored[n]) >= end for n, end in ends.items())
 
     def positions(self):
         """Return partition to the offset of the next facts record that the store merges; none while it is not there."""
