@@ -190,16 +190,18 @@ def test_a_kill_at_every_named_place_changes_nothing_in_the_end(stack, process, 
     victims = {"ingest": stack.ingest, "work": stack.workers[0], "project": stack.project}
     victim = victims[process]
     for point in points:
-        reached, asked = 0, (1,) if point == "projector.taken_over" else (1, 2, 3, 5, 8)
+        missed, asked = 0, (1,) if point == "projector.taken_over" else (1, 2, 3, 5, 8)
         for nth in asked:
             victim.kill()
             victim.start(SICKBAY_FAILPOINT=f"{point}:{nth}:kill9")
             begun = time.monotonic()
-            while victim.is_running and time.monotonic() - begun < 60:  # a session is waited for in ten
+            # a session is waited for in ten; one place may be missed, and any other has time on a slow machine, too
+            limit_s = 20 if len(asked) > 1 and not missed else 60
+            while victim.is_running and time.monotonic() - begun < limit_s:
                 stack.world.step()
                 time.sleep(0.1)
-            reached += not victim.is_running
-        assert reached >= max(1, len(asked) - 1), point
+            missed += victim.is_running
+        assert missed <= (len(asked) > 1), point
     victim.kill()
     victim.start()
     finish(stack)
