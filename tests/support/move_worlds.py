@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from responding import DRIVER, NODE, KeptReports, Killed, device_id, metrics, quarantined
@@ -151,15 +152,17 @@ class World:
 
 
 class Hooks:
-    """Hooks that are counted; ``fails`` names those that do not go well."""
+    """Hooks that are counted; ``fails`` names those that do not go well, and ``then`` is what happens meanwhile, by the name."""
 
     def __init__(self, *fails: str) -> None:
         self.fails, self.called, self.timeouts_ms, self.told = fails, [], [], "told"
+        self.then: Callable[[str], None] = lambda _: None
 
     async def call(self, *, hook, ip, namespace, pod, key, timeout_ms):  # noqa: ARG002 - the real ones need them
         self.timeouts_ms.append(timeout_ms)
         name = getattr(hook, "path", "") or hook.argv[0]
         self.called.append((pod, name, key))
+        self.then(name)
         return (name not in self.fails), self.told
 
 

@@ -163,7 +163,7 @@ async def send(producer, topic, partition, messages):
 
 
 def at_once():
-    """Return for how many seconds nothing is written between two steps."""
+    """Return how long is waited between two steps: a callable, so that whoever waits for the rest can hurry it."""
     return 0.0
 
 

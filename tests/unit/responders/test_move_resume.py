@@ -26,6 +26,21 @@ def never_evicted(bench):
     return bench.lease("work", ability="checkpoint")
 
 
+def pair_that_parts(bench, meanwhile=None):
+    """Add a group of two that the mate leaves with the first write, when ``meanwhile`` is decided too."""
+    for name, device in (("work", "gpu-0"), ("mate", "gpu-2")):
+        bench.world.add(name, device, ability="restartable", group="g")
+    take = bench.world._write
+
+    def write(path, body):
+        bench.world.pods["mate"]["metadata"]["labels"].pop("sickbay.dev/group", None)
+        if meanwhile is not None:
+            bench.view.fold(meanwhile)
+        return take(path, body)
+
+    bench.world._write = write
+
+
 def fails(path):
     raise ServiceError(f"{path}: 503")
 
@@ -167,16 +182,11 @@ def test_a_move_that_resumed_its_pod_goes_no_further_when_its_obstacle_is_gone()
     """The breaker opens after the stop hook, and is closed again by the time the Pod goes on."""
 
     async def scene(bench):
-        call = bench.hooks.call
-
-        async def watched(**options):
-            said = await call(**options)
-            path = options["hook"].path
+        def then(path):
             if path != "/save":
                 bench.view.fold(breaker_opened() if path == "/stop" else breaker_closed())
-            return said
 
-        bench.hooks.call = watched
+        bench.hooks.then = then
         bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
         bench.lease("work", ability="checkpoint")
         await bench.run()
@@ -278,20 +288,15 @@ def test_a_move_is_not_made_after_a_process_that_was_killed_let_its_pod_resume()
     """The breaker was open for a moment; the process died between the resume hook and its report."""
 
     async def scene(bench):
-        call = bench.hooks.call
-
-        async def watched(**options):
-            said = await call(**options)
-            path = options["hook"].path
+        def then(path):
             if path == "/stop":
                 bench.view.fold(breaker_opened())
             elif path == "/go-on" and not bench.killed:
                 bench.view.fold(breaker_closed())
                 bench.killed = True
                 raise Killed
-            return said
 
-        bench.killed, bench.hooks.call = False, watched
+        bench.killed, bench.hooks.then = False, then
         bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
         bench.lease("work", ability="checkpoint")
         await bench.run()
@@ -331,17 +336,15 @@ def test_a_mate_that_left_the_group_after_it_was_stopped_goes_on_and_is_not_evic
     async def scene(bench):
         for name, device in (("work", "gpu-0"), ("mate", "gpu-2")):
             bench.world.add(name, device, ability="checkpoint", group="g", **HOOKS)
-        call = bench.hooks.call
 
-        async def watched(**options):
+        def then(path):
             labels = bench.world.pods["mate"]["metadata"]["labels"]
-            if options["hook"].path == "/save":
+            if path == "/save":
                 labels.pop("sickbay.dev/group", None)
-            elif options["hook"].path == "/go-on" and comes_back:
+            elif path == "/go-on" and comes_back:
                 labels["sickbay.dev/group"] = "g"
-            return await call(**options)
 
-        bench.hooks.call = watched
+        bench.hooks.then = then
         bench.began_ms = bench.times.now_ms()
         bench.lease("work", ability="checkpoint")
         await bench.run()
@@ -356,15 +359,7 @@ def test_a_mate_that_left_the_group_after_it_was_stopped_goes_on_and_is_not_evic
 
 def test_a_mate_that_left_the_group_before_anything_was_asked_of_it_is_no_part_of_the_move():
     async def scene(bench):
-        for name, device in (("work", "gpu-0"), ("mate", "gpu-2")):
-            bench.world.add(name, device, ability="restartable", group="g")
-        take = bench.world._write
-
-        def write(path, body):
-            bench.world.pods["mate"]["metadata"]["labels"].pop("sickbay.dev/group", None)
-            return take(path, body)
-
-        bench.world._write = write
+        pair_that_parts(bench)
         bench.lease("work")
         await bench.run()
 
@@ -378,16 +373,7 @@ def test_a_breaker_stops_a_move_of_which_a_mate_left_the_group():
     """Fewer members than began is no sign that somebody went already."""
 
     async def scene(bench):
-        for name, device in (("work", "gpu-0"), ("mate", "gpu-2")):
-            bench.world.add(name, device, ability="restartable", group="g")
-        take = bench.world._write
-
-        def write(path, body):
-            bench.world.pods["mate"]["metadata"]["labels"].pop("sickbay.dev/group", None)
-            bench.view.fold(breaker_opened())
-            return take(path, body)
-
-        bench.world._write = write
+        pair_that_parts(bench, meanwhile=breaker_opened())
         bench.lease("work")
         await bench.run()
 
@@ -419,13 +405,7 @@ def test_where_no_event_is_taken_any_more_what_was_stopped_goes_on_in_the_last_p
     async def scene(bench):
         bench.hooks = Hooks("/save")
         bench.world.add("work", "gpu-0", ability="checkpoint", **HOOKS)
-        call = bench.hooks.call
-
-        async def watched(**options):
-            bench.world.takes_no_events = True
-            return await call(**options)
-
-        bench.hooks.call = watched
+        bench.hooks.then = lambda _: setattr(bench.world, "takes_no_events", True)
         move_id = bench.lease("work", ability="checkpoint")
         mover = bench.mover()
         for second in range(LEASE_MS // 1_000 + 5):
